@@ -1,0 +1,203 @@
+//! The contract that every model family fulfils.
+//!
+//! A model is a set of pure functions over one flat parameter vector. `forward` leaves on a tape
+//! what `backward` needs; the tape is kept and reused, so that after the first step a training
+//! step allocates nothing. The functions are generic over [`Scalar`]: a model written once can be
+//! trained in f32, checked against central differences in f64, and have its rounding error
+//! predicted.
+//!
+//! What a model is *not* given: optimizer, schedule, clipping, files, threads. Those are written
+//! once, for all models.
+
+use crate::rng::Key;
+use crate::{Layout, Result, Scalar};
+
+/// Which kernels to run. They compute the same; only f32 has fast ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kernels {
+    /// SIMD and threads, where the scalar is f32 and the layer has such a kernel.
+    #[default]
+    Fast,
+    /// Plain loops, the oracle.
+    Reference,
+}
+
+/// What distinguishes one evaluation of a model from another of the same parameters and batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Pass {
+    /// Training (dropout drops, batch norm takes the batch's statistics) or inference.
+    pub training: bool,
+    /// The key of this step's random numbers. Forward and backward of a step share it.
+    pub key: Key,
+    /// Fast or reference kernels.
+    pub kernels: Kernels,
+}
+
+impl Pass {
+    /// A training step with its random key.
+    pub fn training(key: Key) -> Self {
+        Pass {
+            training: true,
+            key,
+            kernels: Kernels::Fast,
+        }
+    }
+
+    /// Inference: nothing random.
+    pub fn inference() -> Self {
+        Pass {
+            training: false,
+            key: Key::new(0),
+            kernels: Kernels::Fast,
+        }
+    }
+
+    /// The same with the reference kernels.
+    pub fn reference(self) -> Self {
+        Pass {
+            kernels: Kernels::Reference,
+            ..self
+        }
+    }
+}
+
+/// Where `backward` leaves the gradients. What is not asked for costs no work.
+pub struct Grads<'a, T> {
+    /// The gradient with respect to the parameters; frozen tensors get zeros.
+    pub params: Option<&'a mut [T]>,
+    /// The gradient with respect to [`Batch::values`].
+    pub input: Option<&'a mut [T]>,
+    /// Add to `params` (micro-batches) instead of overwriting. `input` is always overwritten.
+    pub accumulate: bool,
+}
+
+impl<'a, T> Grads<'a, T> {
+    /// Only the parameters' gradient, overwritten.
+    pub fn params(params: &'a mut [T]) -> Self {
+        Grads {
+            params: Some(params),
+            input: None,
+            accumulate: false,
+        }
+    }
+
+    /// Both gradients, overwritten.
+    pub fn both(params: &'a mut [T], input: &'a mut [T]) -> Self {
+        Grads {
+            params: Some(params),
+            input: Some(input),
+            accumulate: false,
+        }
+    }
+}
+
+/// One batch of a model's input.
+pub trait Batch<T>: Send + Sync {
+    /// The numbers that the output is differentiable in (features, pixels, states), flat.
+    fn values(&self) -> &[T];
+    /// The same, to perturb.
+    fn values_mut(&mut self) -> &mut [T];
+}
+
+impl<T: Send + Sync> Batch<T> for Vec<T> {
+    fn values(&self) -> &[T] {
+        self
+    }
+    fn values_mut(&mut self) -> &mut [T] {
+        self
+    }
+}
+
+/// Numbers that belong to a model and are saved with it, but are not trained (knots, running
+/// statistics, wiring).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buffer {
+    /// PyTorch's name where PyTorch has one.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Its values.
+    pub values: Vec<f64>,
+}
+
+/// A differentiable model: pure functions over one flat parameter vector.
+pub trait Model: Send + Sync {
+    /// One batch.
+    type Input<T: Scalar>: Batch<T>;
+    /// What forward leaves for backward. Reused from step to step and batch to batch: a forward
+    /// that gets a larger or smaller batch resizes what it needs.
+    type Tape<T: Scalar>: Default + Send;
+
+    /// Name, shape and place of every tensor in the flat vector.
+    fn layout(&self) -> &Layout;
+    /// To freeze tensors.
+    fn layout_mut(&mut self) -> &mut Layout;
+
+    /// Initial parameters, a function of the seed alone.
+    fn init(&self, seed: u64) -> Vec<f32>;
+
+    /// Computes the output and leaves it, with what backward needs, on the tape.
+    fn forward<T: Scalar>(
+        &self,
+        params: &[T],
+        input: &Self::Input<T>,
+        pass: &Pass,
+        tape: &mut Self::Tape<T>,
+    );
+
+    /// The output of the last forward on this tape.
+    fn output<'t, T: Scalar>(&self, tape: &'t Self::Tape<T>) -> &'t [T];
+
+    /// The gradients, given the gradient of the output; after a forward with the same arguments.
+    fn backward<T: Scalar>(
+        &self,
+        params: &[T],
+        input: &Self::Input<T>,
+        pass: &Pass,
+        tape: &mut Self::Tape<T>,
+        d_output: &[T],
+        grads: Grads<'_, T>,
+    );
+
+    /// The same batch in another scalar.
+    fn cast_input<T: Scalar, U: Scalar>(&self, input: &Self::Input<T>) -> Self::Input<U>;
+
+    /// A loss that depends on the parameters alone (sparsity). Its gradient is *added* to
+    /// `d_params`.
+    fn penalty<T: Scalar>(&self, params: &[T], d_params: Option<&mut [T]>) -> T {
+        let _ = (params, d_params);
+        T::ZERO
+    }
+
+    /// Appends what decides on which smooth piece of the function the last forward was: signs
+    /// under a ReLU, positions of maxima, knot intervals of low-degree splines. Central
+    /// differences whose two sides differ in it straddle a kink.
+    fn pattern<T: Scalar>(
+        &self,
+        params: &[T],
+        input: &Self::Input<T>,
+        tape: &Self::Tape<T>,
+        pattern: &mut Vec<u32>,
+    ) {
+        let _ = (params, input, tape, pattern);
+    }
+
+    /// What is saved with the parameters but not trained.
+    fn buffers(&self) -> Vec<Buffer> {
+        Vec::new()
+    }
+
+    /// Takes back a saved buffer. An error if there is no such buffer or it doesn't fit.
+    fn set_buffer(&mut self, buffer: &Buffer) -> Result<()> {
+        Err(crate::Error::invalid(
+            format!("buffer {}", buffer.name),
+            format!("shape {:?}", buffer.shape),
+            "a model that has it",
+        ))
+    }
+
+    /// Called after a training step with its tape, to let running statistics follow.
+    fn absorb(&mut self, tape: &Self::Tape<f32>) {
+        let _ = tape;
+    }
+}

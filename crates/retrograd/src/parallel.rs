@@ -1,0 +1,200 @@
+//! The only file that calls rayon, and the rules that keep results the same for any number of
+//! threads.
+//!
+//! Work is cut by the size of the problem, never by the number of threads. Either a piece owns the
+//! output it writes ([`for_each_chunk`], [`for_each`]), or every piece has a partial sum of its
+//! own and the partial sums are added in the order of the pieces ([`sum_pieces`]). So 1, 2 or 64
+//! threads give the same bits.
+//!
+//! Deterministic: everything here, given closures that depend on their piece alone. Not promised:
+//! the order in which closures run, and the thread they run on.
+
+use rayon::prelude::*;
+
+/// Runs a closure with at most `threads` threads for everything below it; 0 means all cores.
+pub fn with_threads<R: Send>(threads: usize, run: impl FnOnce() -> R + Send) -> R {
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()
+        .expect("the operating system gives threads")
+        .install(run)
+}
+
+/// The number of threads that work is spread over here.
+pub fn threads() -> usize {
+    rayon::current_num_threads()
+}
+
+/// Calls `work(piece)` for every piece, in parallel if `parallel`.
+pub fn for_each(pieces: usize, parallel: bool, work: impl Fn(usize) + Send + Sync) {
+    if parallel && pieces > 1 {
+        (0..pieces).into_par_iter().with_max_len(1).for_each(work);
+    } else {
+        (0..pieces).for_each(work);
+    }
+}
+
+/// Cuts `out` into chunks of `len` (the last may be shorter); `work(i, chunk)` owns chunk `i`.
+pub fn for_each_chunk<T: Send>(
+    out: &mut [T],
+    len: usize,
+    parallel: bool,
+    work: impl Fn(usize, &mut [T]) + Send + Sync,
+) {
+    if parallel && out.len() > len {
+        out.par_chunks_mut(len)
+            .with_max_len(1)
+            .enumerate()
+            .for_each(|(i, chunk)| work(i, chunk));
+    } else {
+        out.chunks_mut(len)
+            .enumerate()
+            .for_each(|(i, chunk)| work(i, chunk));
+    }
+}
+
+/// Two arrays cut side by side: `work(i, a, b)` owns the i-th chunk of both. They must cut into
+/// the same number of chunks.
+pub fn for_each_chunk2<A: Send, B: Send>(
+    a: &mut [A],
+    a_len: usize,
+    b: &mut [B],
+    b_len: usize,
+    parallel: bool,
+    work: impl Fn(usize, &mut [A], &mut [B]) + Send + Sync,
+) {
+    debug_assert_eq!(a.len().div_ceil(a_len), b.len().div_ceil(b_len));
+    if parallel && a.len() > a_len {
+        a.par_chunks_mut(a_len)
+            .with_max_len(1)
+            .zip(b.par_chunks_mut(b_len))
+            .enumerate()
+            .for_each(|(i, (a, b))| work(i, a, b));
+    } else {
+        a.chunks_mut(a_len)
+            .zip(b.chunks_mut(b_len))
+            .enumerate()
+            .for_each(|(i, (a, b))| work(i, a, b));
+    }
+}
+
+/// Three arrays of equal length cut alike.
+pub fn for_each_chunk3<T: Send>(
+    a: &mut [T],
+    b: &mut [T],
+    c: &mut [T],
+    len: usize,
+    parallel: bool,
+    work: impl Fn(usize, &mut [T], &mut [T], &mut [T]) + Send + Sync,
+) {
+    if parallel && a.len() > len {
+        a.par_chunks_mut(len)
+            .with_max_len(1)
+            .zip(b.par_chunks_mut(len))
+            .zip(c.par_chunks_mut(len))
+            .enumerate()
+            .for_each(|(i, ((a, b), c))| work(i, a, b, c));
+    } else {
+        a.chunks_mut(len)
+            .zip(b.chunks_mut(len))
+            .zip(c.chunks_mut(len))
+            .enumerate()
+            .for_each(|(i, ((a, b), c))| work(i, a, b, c));
+    }
+}
+
+/// Calls `work(i, item)` for every item; each call owns its item. For workspaces: one per piece.
+pub fn for_each_mut<T: Send>(
+    items: &mut [T],
+    parallel: bool,
+    work: impl Fn(usize, &mut T) + Send + Sync,
+) {
+    if parallel && items.len() > 1 {
+        items
+            .par_iter_mut()
+            .with_max_len(1)
+            .enumerate()
+            .for_each(|(i, item)| work(i, item));
+    } else {
+        items
+            .iter_mut()
+            .enumerate()
+            .for_each(|(i, item)| work(i, item));
+    }
+}
+
+/// The two closures side by side, for the two halves of a tree.
+pub fn join<A: Send, B: Send>(
+    a: impl FnOnce() -> A + Send,
+    b: impl FnOnce() -> B + Send,
+) -> (A, B) {
+    rayon::join(a, b)
+}
+
+/// The fixed-order reduction. Each of `pieces` fills its own row of `workspace` (zeroed before),
+/// then the rows are added to `out` in the order of the pieces, in f64 on top.
+///
+/// A piece should be a run short enough to be summed well in f32 (a few thousand terms a lane).
+/// The workspace is kept by the caller and grows on the first call only.
+pub fn sum_pieces(
+    pieces: usize,
+    out: &mut [f32],
+    workspace: &mut Vec<f32>,
+    parallel: bool,
+    work: impl Fn(usize, &mut [f32]) + Send + Sync,
+) {
+    let len = out.len();
+    if len == 0 || pieces == 0 {
+        return;
+    }
+    workspace.clear();
+    workspace.resize(pieces * len, 0.0);
+    for_each_chunk(workspace, len, parallel, |i, row| work(i, row));
+    let rows = &workspace[..];
+    // A column is owned by one thread; 1024 columns a chunk keep the rows' reads contiguous.
+    const COLUMNS: usize = 1024;
+    for_each_chunk(
+        out,
+        COLUMNS,
+        parallel && pieces * len > 1 << 16,
+        |c, out| {
+            let first = c * COLUMNS;
+            let mut total = [0.0_f64; COLUMNS];
+            let total = &mut total[..out.len()];
+            for row in rows.chunks_exact(len) {
+                for (t, &x) in total.iter_mut().zip(&row[first..]) {
+                    *t += f64::from(x);
+                }
+            }
+            for (o, &t) in out.iter_mut().zip(total.iter()) {
+                *o = (f64::from(*o) + t) as f32;
+            }
+        },
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_pieces_have_the_same_bits_on_1_2_and_7_threads() {
+        let sum = |threads| {
+            with_threads(threads, || {
+                let mut out = vec![0.25_f32; 5000];
+                let mut workspace = Vec::new();
+                sum_pieces(37, &mut out, &mut workspace, true, |piece, row| {
+                    for (i, r) in row.iter_mut().enumerate() {
+                        *r = 1.0 / (1.0 + piece as f32 + i as f32);
+                    }
+                });
+                out
+            })
+        };
+        let one = sum(1);
+        assert_eq!(one, sum(2));
+        assert_eq!(one, sum(7));
+        let exact: f64 = 0.25 + (0..37).map(|p| 1.0 / (1.0 + f64::from(p))).sum::<f64>();
+        assert!((f64::from(one[0]) - exact).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,152 @@
+//! The numbers that a model can be computed in.
+//!
+//! Reference code is written once, generic over [`Scalar`], and run in f32, in f64 (the oracle)
+//! and in [`Rounded`](crate::verify::Rounded), the verifier's number that rounds every result to
+//! f32 at random.
+
+use std::fmt::Debug;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
+
+pub(crate) mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for f64 {}
+}
+
+/// A number that models are computed in: f32, f64, or the verifier's
+/// [`Rounded`](crate::verify::Rounded). Sealed.
+pub trait Scalar:
+    sealed::Sealed
+    + Copy
+    + Default
+    + Debug
+    + PartialEq
+    + PartialOrd
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+    + AddAssign
+    + SubAssign
+    + MulAssign
+    + DivAssign
+    + Sum
+    + Send
+    + Sync
+    + 'static
+{
+    /// 0
+    const ZERO: Self;
+    /// 1
+    const ONE: Self;
+    /// The name in reports.
+    const NAME: &'static str;
+
+    /// The nearest number (for the verifier's number: one of the two nearest).
+    fn from_f64(x: f64) -> Self;
+    /// The value, exactly.
+    fn to_f64(self) -> f64;
+    /// e to the power of this.
+    fn exp(self) -> Self;
+    /// The natural logarithm.
+    fn ln(self) -> Self;
+    /// ln(1 + this), exact near 0.
+    fn ln_1p(self) -> Self;
+    /// The hyperbolic tangent.
+    fn tanh(self) -> Self;
+    /// The square root.
+    fn sqrt(self) -> Self;
+    /// The error function.
+    fn erf(self) -> Self;
+    /// The logistic function 1 / (1 + e⁻ˣ).
+    fn sigmoid(self) -> Self;
+    /// The magnitude.
+    fn abs(self) -> Self;
+
+    /// The slice itself where the scalar is f32, the door to the fast kernels.
+    fn f32s(x: &[Self]) -> Option<&[f32]> {
+        let _ = x;
+        None
+    }
+    /// The slice itself where the scalar is f32, the door to the fast kernels.
+    fn f32s_mut(x: &mut [Self]) -> Option<&mut [f32]> {
+        let _ = x;
+        None
+    }
+
+    /// From a count.
+    fn from_usize(n: usize) -> Self {
+        Self::from_f64(n as f64)
+    }
+    /// The larger of two.
+    fn max(self, other: Self) -> Self {
+        if self >= other { self } else { other }
+    }
+    /// The smaller of two.
+    fn min(self, other: Self) -> Self {
+        if self <= other { self } else { other }
+    }
+    /// Neither NaN nor infinite.
+    fn is_finite(self) -> bool {
+        self.to_f64().is_finite()
+    }
+}
+
+macro_rules! impl_float {
+    ($t:ident, $erf:path) => {
+        impl Scalar for $t {
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            const NAME: &'static str = stringify!($t);
+            fn from_f64(x: f64) -> Self {
+                x as $t
+            }
+            fn to_f64(self) -> f64 {
+                f64::from(self)
+            }
+            fn exp(self) -> Self {
+                $t::exp(self)
+            }
+            fn ln(self) -> Self {
+                $t::ln(self)
+            }
+            fn ln_1p(self) -> Self {
+                $t::ln_1p(self)
+            }
+            fn tanh(self) -> Self {
+                $t::tanh(self)
+            }
+            fn sqrt(self) -> Self {
+                $t::sqrt(self)
+            }
+            fn erf(self) -> Self {
+                $erf(self)
+            }
+            fn sigmoid(self) -> Self {
+                1.0 / (1.0 + (-self).exp())
+            }
+            fn abs(self) -> Self {
+                $t::abs(self)
+            }
+            impl_float!(@fast $t);
+        }
+    };
+    (@fast f32) => {
+        fn f32s(x: &[Self]) -> Option<&[f32]> {
+            Some(x)
+        }
+        fn f32s_mut(x: &mut [Self]) -> Option<&mut [f32]> {
+            Some(x)
+        }
+    };
+    (@fast f64) => {};
+}
+impl_float!(f32, libm::erff);
+impl_float!(f64, libm::erf);
+
+/// A slice in another scalar.
+pub fn cast<T: Scalar, U: Scalar>(x: &[T]) -> Vec<U> {
+    x.iter().map(|&v| U::from_f64(v.to_f64())).collect()
+}

@@ -1,0 +1,68 @@
+//! What the loop trains.
+
+use std::path::Path;
+
+use crate::{Loss, Model, Result, Target};
+
+/// One batch with what should come out.
+pub struct Example<M: Model> {
+    /// The model's input.
+    pub input: M::Input<f32>,
+    /// What the loss compares with.
+    pub target: Target<f32>,
+}
+
+/// Named figures, in the order in which they are shown.
+pub type Metrics = Vec<(String, f64)>;
+
+/// A model, its data and its measures. What a task draws is a function of the seed and the step,
+/// so a resumed run continues where the first one stopped.
+pub trait Task {
+    /// What is trained.
+    type Model: Model;
+
+    /// The model.
+    fn model(&self) -> &Self::Model;
+    /// The model, to freeze tensors, restore buffers and let statistics follow.
+    fn model_mut(&mut self) -> &mut Self::Model;
+    /// What is minimised.
+    fn loss(&self) -> Loss;
+    /// Optimizer steps in an epoch.
+    fn steps_per_epoch(&self) -> u64;
+
+    /// The batch of a step, counted from 0 over the whole run. The memory of `example`, left by an
+    /// earlier call, is reused: after the first epoch nothing is allocated.
+    fn batch(&mut self, step: u64, example: &mut Option<Example<Self::Model>>) -> Result<()>;
+
+    /// The figures after an epoch (counted from 1), `validation_loss` first where there is
+    /// validation data.
+    fn evaluate(&mut self, params: &[f32], epoch: u64) -> Result<Metrics>;
+
+    /// The figure that decides which checkpoint is the best, and whether smaller is better.
+    fn best_by(&self) -> (&'static str, bool) {
+        ("validation_loss", true)
+    }
+
+    /// A few lines that show the current state on a terminal (a pattern, a sample); none usually.
+    fn picture(&mut self, params: &[f32]) -> Option<String> {
+        let _ = params;
+        None
+    }
+
+    /// After training: writes the family's own files (pictures, circuits) into the run's folder
+    /// and returns what it adds to `summary.json`.
+    fn finish(
+        &mut self,
+        params: &[f32],
+        run: &Path,
+    ) -> Result<serde_json::Map<String, serde_json::Value>> {
+        let _ = (params, run);
+        Ok(serde_json::Map::new())
+    }
+
+    /// What must be saved with every checkpoint beside parameters and buffers, as text: statistics
+    /// of a normalisation, encodings of columns.
+    fn metadata(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+}
