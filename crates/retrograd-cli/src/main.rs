@@ -1,1 +1,15 @@
-fn main() {}
+//! The `retrograd` command.
+
+mod bench;
+mod commands;
+mod exit;
+mod experiments;
+mod families;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    exit::report(commands::Cli::parse().run())
+}

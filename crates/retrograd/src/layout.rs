@@ -196,16 +196,22 @@ impl Layout {
             .all(|t| t.frozen)
     }
 
-    /// The ranges that are trained, neighbours joined, in order.
-    pub fn trainable(&self) -> Vec<Range<usize>> {
-        let mut ranges: Vec<Range<usize>> = Vec::new();
-        for tensor in self.tensors.iter().filter(|t| !t.frozen) {
-            match ranges.last_mut() {
-                Some(last) if last.end == tensor.offset => last.end = tensor.range().end,
-                _ => ranges.push(tensor.range()),
+    /// The ranges that are trained, neighbours joined, in order. Allocates nothing: it is asked for
+    /// at every step.
+    pub fn trainable(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        let mut ranges = self
+            .tensors
+            .iter()
+            .filter(|t| !t.frozen)
+            .map(Tensor::range)
+            .peekable();
+        std::iter::from_fn(move || {
+            let mut range = ranges.next()?;
+            while let Some(next) = ranges.next_if(|next| next.start == range.end) {
+                range.end = next.end;
             }
-        }
-        ranges
+            Some(range)
+        })
     }
 }
 
@@ -235,9 +241,10 @@ mod tests {
         for name in ["0.weight", "0.bias", "1.weight"] {
             layout.push(name, &[2]);
         }
-        assert_eq!(layout.trainable(), vec![0..6]);
+        let trained = |layout: &Layout| layout.trainable().collect::<Vec<_>>();
+        assert_eq!(trained(&layout), vec![0..6]);
         layout.freeze("0.bias").unwrap();
-        assert_eq!(layout.trainable(), vec![0..2, 4..6]);
+        assert_eq!(trained(&layout), vec![0..2, 4..6]);
         layout.freeze("0.*").unwrap();
         assert!(layout.is_frozen(0..4) && !layout.is_frozen(2..6));
         let message = layout.freeze("2.*").unwrap_err().to_string();

@@ -27,6 +27,7 @@ pub mod parallel;
 pub mod rng;
 pub mod scalar;
 pub mod simd;
+pub mod suggest;
 pub mod train;
 pub mod verify;
 

@@ -10,3 +10,9 @@ pub use fearless_simd::{Level, Simd, dispatch, f32x16, prelude};
 pub fn level() -> Level {
     Level::new()
 }
+
+/// The name of that instruction set, for reports.
+pub fn level_name() -> String {
+    let debug = format!("{:?}", level());
+    debug.split('(').next().unwrap_or_default().to_string()
+}

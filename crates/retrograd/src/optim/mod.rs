@@ -444,7 +444,6 @@ fn adam_elements<T: Scalar>(c: &AdamConstants<T>, p: &mut [T], g: &[T], m: &mut 
 pub fn global_norm<T: Scalar>(grads: &[T], layout: &Layout) -> f64 {
     let sum: f64 = layout
         .trainable()
-        .into_iter()
         .map(|range| {
             grads[range]
                 .chunks(1024)

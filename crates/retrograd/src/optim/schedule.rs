@@ -82,13 +82,15 @@ impl Schedule {
             ScheduleKind::OneCycle { rise, .. } if !(rise > 0.0 && rise < 1.0) => {
                 bad("rise", rise, "0 < rise < 1")
             }
-            ScheduleKind::OneCycle { div_factor, .. } if !(div_factor >= 1.0) => {
-                bad("div_factor", div_factor, "at least 1")
+            ScheduleKind::OneCycle { div_factor, .. }
+                if !(1.0..f64::INFINITY).contains(&div_factor) =>
+            {
+                bad("div_factor", div_factor, "a finite number ≥ 1")
             }
             ScheduleKind::OneCycle {
                 final_div_factor, ..
-            } if !(final_div_factor >= 1.0) => {
-                bad("final_div_factor", final_div_factor, "at least 1")
+            } if !(1.0..f64::INFINITY).contains(&final_div_factor) => {
+                bad("final_div_factor", final_div_factor, "a finite number ≥ 1")
             }
             _ => Ok(()),
         }

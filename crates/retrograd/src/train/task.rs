@@ -15,6 +15,46 @@ pub struct Example<M: Model> {
 /// Named figures, in the order in which they are shown.
 pub type Metrics = Vec<(String, f64)>;
 
+/// What a family found out at the end of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// What it adds to `summary.json`.
+    pub summary: serde_json::Map<String, serde_json::Value>,
+    /// What it adds to the report, in order.
+    pub figures: Vec<Figure>,
+}
+
+/// A part of the report.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// Its heading.
+    pub title: String,
+    /// A sentence under it; may be empty.
+    pub caption: String,
+    /// What is shown.
+    pub content: Content,
+}
+
+/// What a figure shows. Pictures are embedded: the report is one file.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// A whole `<svg>` element. `currentColor` follows light and dark.
+    Svg(String),
+    /// The bytes of a PNG file.
+    Png(Vec<u8>),
+    /// The bytes of a GIF file.
+    Gif(Vec<u8>),
+    /// Plain text in a fixed-width font.
+    Text(String),
+    /// A table.
+    Table {
+        /// The columns' names.
+        header: Vec<String>,
+        /// Its rows.
+        rows: Vec<Vec<String>>,
+    },
+}
+
 /// A model, its data and its measures. What a task draws is a function of the seed and the step,
 /// so a resumed run continues where the first one stopped.
 pub trait Task {
@@ -27,18 +67,20 @@ pub trait Task {
     fn model_mut(&mut self) -> &mut Self::Model;
     /// What is minimised.
     fn loss(&self) -> Loss;
-    /// Optimizer steps in an epoch.
+    /// Steps in an epoch, each with a batch of its own. (With gradient accumulation the optimizer
+    /// steps once for several of them.)
     fn steps_per_epoch(&self) -> u64;
 
     /// The batch of a step, counted from 0 over the whole run. The memory of `example`, left by an
-    /// earlier call, is reused: after the first epoch nothing is allocated.
+    /// earlier call, is reused: after the first step nothing is allocated.
     fn batch(&mut self, step: u64, example: &mut Option<Example<Self::Model>>) -> Result<()>;
 
     /// The figures after an epoch (counted from 1), `validation_loss` first where there is
     /// validation data.
     fn evaluate(&mut self, params: &[f32], epoch: u64) -> Result<Metrics>;
 
-    /// The figure that decides which checkpoint is the best, and whether smaller is better.
+    /// The figure that decides which parameters are the best, and whether smaller is better. Where
+    /// `evaluate` gives no such figure the last parameters are taken.
     fn best_by(&self) -> (&'static str, bool) {
         ("validation_loss", true)
     }
@@ -49,15 +91,11 @@ pub trait Task {
         None
     }
 
-    /// After training: writes the family's own files (pictures, circuits) into the run's folder
-    /// and returns what it adds to `summary.json`.
-    fn finish(
-        &mut self,
-        params: &[f32],
-        run: &Path,
-    ) -> Result<serde_json::Map<String, serde_json::Value>> {
+    /// After training, with the best parameters: writes the family's own files (pictures,
+    /// circuits) into the run's folder, and returns what it adds to summary and report.
+    fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {
         let _ = (params, run);
-        Ok(serde_json::Map::new())
+        Ok(Findings::default())
     }
 
     /// What must be saved with every checkpoint beside parameters and buffers, as text: statistics

@@ -1,0 +1,91 @@
+//! `retrograd bench`
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use retrograd::suggest::did_you_mean;
+
+use crate::bench::{self, Device, Workload};
+use crate::exit::{Outcome, Result};
+
+/// Times named workloads: the median and the minimum of a step, after warm-up.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: retrograd bench mlp-256 --threads 2 --json mlp.json")]
+pub struct BenchArgs {
+    /// The workloads; all of them where none is given. A final * stands for any ending.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Lists the workloads.
+    #[arg(long)]
+    list: bool,
+    /// What they run on.
+    #[arg(long, value_enum, default_value = "cpu")]
+    device: Device,
+    /// Writes the figures as a JSON array.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    threads: super::Threads,
+}
+
+pub fn run(args: BenchArgs) -> Result {
+    let workloads = choose(&args.names)?;
+    if args.list {
+        for workload in workloads {
+            println!("{:24} {}", workload.name, workload.about);
+        }
+        return Ok(Outcome::Done);
+    }
+    println!("workload                 device threads       median      minimum  rate");
+    let mut timings = Vec::new();
+    for workload in workloads {
+        let timing = args
+            .threads
+            .install(|| bench::time(workload, args.device))
+            .with_context(|| format!("workload {}", workload.name))?;
+        let gflops = timing.gflops().map(|g| format!("{g:.1} GFLOP/s"));
+        let rate = timing.rate().map(|(name, r)| format!("{r:.3e} {name}"));
+        println!(
+            "{:24} {:6} {:7} {:>12} {:>12}  {}",
+            timing.name,
+            timing.device.name(),
+            timing.threads,
+            format!("{:.2?}", timing.median),
+            format!("{:.2?}", timing.min),
+            [gflops, rate]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join(", ")
+        );
+        timings.push(timing.to_json());
+    }
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&timings)? + "\n";
+        std::fs::write(path, text).with_context(|| format!("{}: cannot write", path.display()))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Workload>> {
+    if names.is_empty() {
+        return Ok(bench::all().collect());
+    }
+    let mut chosen = Vec::new();
+    for name in names {
+        let found: Vec<_> = bench::all()
+            .filter(|w| match name.strip_suffix('*') {
+                Some(prefix) => w.name.starts_with(prefix),
+                None => w.name == name,
+            })
+            .collect();
+        if found.is_empty() {
+            bail!(
+                "workload {name:?}: there is none of that name{}; --list shows all",
+                did_you_mean(name, bench::all().map(|w| w.name))
+            );
+        }
+        chosen.extend(found);
+    }
+    Ok(chosen)
+}

@@ -1,0 +1,26 @@
+//! `retrograd export`
+
+use std::path::PathBuf;
+
+use crate::exit::Result;
+use crate::families;
+
+/// Writes a trained model in another form.
+#[derive(Debug, clap::Args)]
+pub struct ExportArgs {
+    /// The folder of a run.
+    #[arg(value_name = "RUN")]
+    pub run: PathBuf,
+    /// Where the result goes.
+    #[arg(long, value_name = "PATH")]
+    pub out: Option<PathBuf>,
+}
+
+pub fn run(args: ExportArgs) -> Result {
+    let experiment = families::experiment_of(&args.run)?;
+    let family = families::find(experiment.family())?;
+    let Some(export) = family.export else {
+        anyhow::bail!("export: the family {:?} has nothing to export", family.name);
+    };
+    export(&experiment, &args)
+}

@@ -1,0 +1,43 @@
+//! What the command line knows about the model families: one file and one line each.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use retrograd::suggest::did_you_mean;
+use retrograd::train::{Experiment, Session, Summary};
+
+use crate::commands::{ExportArgs, RunArgs};
+use crate::exit::Outcome;
+
+/// A model family on the command line.
+pub struct Family {
+    /// `[model] family` in experiment files.
+    pub name: &'static str,
+    /// Builds the family's task from the session's experiment and hands it to [`Session::fit`].
+    pub train: fn(&mut Session<'_>) -> retrograd::Result<Summary>,
+    /// `retrograd run`.
+    pub run: Option<fn(&Experiment, &RunArgs) -> Result<Outcome>>,
+    /// `retrograd export`.
+    pub export: Option<fn(&Experiment, &ExportArgs) -> Result<Outcome>>,
+}
+
+/// All families.
+const FAMILIES: &[Family] = &[];
+
+/// The family of that name.
+pub fn find(name: &str) -> Result<&'static Family> {
+    if let Some(family) = FAMILIES.iter().find(|f| f.name == name) {
+        return Ok(family);
+    }
+    let names = || FAMILIES.iter().map(|f| f.name);
+    bail!(
+        "[model] family: got {name:?}, needs one of: {}{}",
+        names().collect::<Vec<_>>().join(", "),
+        did_you_mean(name, names())
+    )
+}
+
+/// The experiment of a run's folder, as it was trained.
+pub fn experiment_of(run: &Path) -> Result<Experiment> {
+    Ok(Experiment::read(run.join("experiment.toml"))?)
+}

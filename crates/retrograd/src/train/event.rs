@@ -1,0 +1,135 @@
+//! What the loop tells whoever watches it.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::Metrics;
+
+/// The figures of an evaluated epoch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// Epochs done.
+    pub epoch: u64,
+    /// Steps done.
+    pub step: u64,
+    /// The mean loss over the steps since the record before.
+    pub train_loss: f64,
+    /// The learning rate of the last step.
+    pub lr: f64,
+    /// What the task measured.
+    pub metrics: Metrics,
+    /// Seconds of training up to here, those before a resume included.
+    pub seconds: f64,
+    /// Whether these parameters are the best so far.
+    pub best: bool,
+}
+
+impl Record {
+    /// A figure by its name, `train_loss` among them.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        if name == "train_loss" {
+            return Some(self.train_loss);
+        }
+        let found = self.metrics.iter().find(|(n, _)| n == name);
+        found.map(|&(_, value)| value)
+    }
+}
+
+/// Something happened in the loop.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// Training begins, or goes on after `step` steps of `steps`.
+    Start {
+        /// The number of trained parameters.
+        params: usize,
+        /// Steps done before.
+        step: u64,
+        /// Steps in the whole run.
+        steps: u64,
+        /// Steps in an epoch.
+        steps_per_epoch: u64,
+    },
+    /// A step was done.
+    Step {
+        /// Steps done.
+        step: u64,
+        /// Its loss.
+        loss: f64,
+    },
+    /// A step was left out because a number in it was not finite.
+    Skipped {
+        /// The step, counted from 0.
+        step: u64,
+        /// Which tensor.
+        tensor: &'a str,
+    },
+    /// An epoch was evaluated.
+    Epoch(&'a Record),
+    /// The task's picture of the current state.
+    Picture(&'a str),
+    /// A checkpoint was written.
+    Saved(&'a Path),
+    /// A checkpoint could not be written; the run goes on and tries again.
+    SaveFailed(&'a crate::Error),
+    /// No better figure for the epochs that `early_stopping` allows.
+    StoppedEarly {
+        /// The best epoch.
+        best: u64,
+    },
+}
+
+/// Watches a run.
+pub trait Observer {
+    /// Called for every event, in order, on the thread that trains.
+    fn event(&mut self, event: Event<'_>);
+}
+
+/// Watches nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Quiet;
+
+impl Observer for Quiet {
+    fn event(&mut self, _: Event<'_>) {}
+}
+
+/// The end of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Epochs done.
+    pub epochs: u64,
+    /// Steps done.
+    pub steps: u64,
+    /// Seconds of training.
+    pub seconds: f64,
+    /// Milliseconds per step: evaluation and files left out.
+    pub ms_per_step: f64,
+    /// The mean loss of the last epoch.
+    pub train_loss: f64,
+    /// The task's validation loss at the end, where it has one.
+    pub validation_loss: Option<f64>,
+    /// Steps left out because of numbers that were not finite.
+    pub skipped_steps: u64,
+    /// The epoch whose parameters were kept as the best.
+    pub best_epoch: Option<u64>,
+    /// What the family adds.
+    pub more: Map<String, Value>,
+}
+
+impl Summary {
+    /// As `summary.json` has it.
+    pub fn to_json(&self) -> Value {
+        let mut map = Map::new();
+        let mut put = |key: &str, value: Value| map.insert(key.to_string(), value);
+        put("epochs", json!(self.epochs));
+        put("steps", json!(self.steps));
+        put("seconds", json!(self.seconds));
+        put("ms_per_step", json!(self.ms_per_step));
+        put("train_loss", json!(self.train_loss));
+        put("validation_loss", json!(self.validation_loss));
+        put("skipped_steps", json!(self.skipped_steps));
+        put("best_epoch", json!(self.best_epoch));
+        map.extend(self.more.clone());
+        Value::Object(map)
+    }
+}

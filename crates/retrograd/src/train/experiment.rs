@@ -1,0 +1,371 @@
+//! Experiment files: what is trained, on what, and how, in TOML.
+//!
+//! ```toml
+//! name = "waves"
+//! about = "A small network learns a wave"
+//!
+//! [model]                # the family's own description
+//! family = "network"
+//!
+//! [data]                 # the family's own sources
+//!
+//! [train]                # the same for every family
+//! epochs = 100
+//! optimizer = { kind = "adam", lr = 1e-3 }
+//! ```
+//!
+//! Unknown keys are errors. Relative paths start from the file's own folder.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::optim::{OptimizerSpec, Schedule};
+use crate::suggest;
+use crate::{Error, Loss, Result};
+
+/// An experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Its name; the default name of the run's folder.
+    pub name: String,
+    /// One line for lists.
+    #[serde(default)]
+    pub about: String,
+    /// Where relative paths start from; the file's own folder where it isn't written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<PathBuf>,
+    /// The loop's settings.
+    pub train: TrainSpec,
+    /// The family's description of the model, `family` among it.
+    pub model: toml::Table,
+    /// The family's description of the data.
+    #[serde(default)]
+    pub data: toml::Table,
+}
+
+/// The `[train]` table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainSpec {
+    /// Passes over the data.
+    pub epochs: u64,
+    /// Samples in a batch; the family's default where it isn't written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<usize>,
+    /// What is minimised; the family's default where it isn't written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<Loss>,
+    /// Kind and constants of the optimizer.
+    pub optimizer: OptimizerSpec,
+    /// The rate by the step.
+    #[serde(default)]
+    pub schedule: Schedule,
+    /// Clipping of the gradient by its norm over all parameters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clip: Option<f64>,
+    /// Clamping of every element of the gradient, before `clip`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clip_element: Option<f64>,
+    /// Batches per optimizer step. The gradients of mean losses are averaged over them, those of
+    /// `sum_squares` added.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub accumulate: u64,
+    /// Tensors that keep their values: names, or prefixes with a final `*`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub freeze: Vec<String>,
+    /// Initial weights: a safetensors file, a PyTorch `state_dict` for example.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<PathBuf>,
+    /// Stop after this many epochs without a better figure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early_stopping: Option<u64>,
+    /// Epochs between evaluations; the last one is always evaluated.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub evaluate_every: u64,
+    /// Steps between checkpoints. Where it isn't written one is made every
+    /// [`CHECKPOINT_SECONDS`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_every: Option<u64>,
+    /// The seed of everything random.
+    #[serde(default)]
+    pub seed: u64,
+    /// What happens when a loss or a gradient is not finite.
+    #[serde(default)]
+    pub on_nan: OnNan,
+}
+
+/// Seconds between checkpoints by default: what a crash costs at most.
+pub const CHECKPOINT_SECONDS: u64 = 30;
+
+/// What happens when a loss or a gradient is not finite.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnNan {
+    /// The run stops with an error and keeps the last good state.
+    #[default]
+    Stop,
+    /// The optimizer step is left out; the run goes on.
+    Skip,
+}
+
+fn one() -> u64 {
+    1
+}
+fn is_one(n: &u64) -> bool {
+    *n == 1
+}
+
+impl Default for TrainSpec {
+    fn default() -> Self {
+        TrainSpec {
+            epochs: 1,
+            batch: None,
+            loss: None,
+            optimizer: OptimizerSpec::adam(1e-3),
+            schedule: Schedule::default(),
+            clip: None,
+            clip_element: None,
+            accumulate: 1,
+            freeze: Vec::new(),
+            weights: None,
+            early_stopping: None,
+            evaluate_every: 1,
+            checkpoint_every: None,
+            seed: 0,
+            on_nan: OnNan::Stop,
+        }
+    }
+}
+
+impl TrainSpec {
+    /// The numbers are in range.
+    pub fn check(&self) -> Result<()> {
+        for (what, value) in [
+            ("train.epochs", self.epochs),
+            ("train.accumulate", self.accumulate),
+            ("train.evaluate_every", self.evaluate_every),
+            ("train.checkpoint_every", self.checkpoint_every.unwrap_or(1)),
+            ("train.early_stopping", self.early_stopping.unwrap_or(1)),
+            ("train.batch", self.batch.unwrap_or(1) as u64),
+        ] {
+            if value == 0 {
+                return Err(Error::invalid(what, 0, "at least 1"));
+            }
+        }
+        for (what, value) in [
+            ("train.clip", self.clip),
+            ("train.clip_element", self.clip_element),
+        ] {
+            if let Some(value) = value
+                && !(value > 0.0 && value.is_finite())
+            {
+                return Err(Error::invalid(what, value, "a finite number > 0"));
+            }
+        }
+        self.optimizer.check()?;
+        self.schedule.check()
+    }
+}
+
+impl Experiment {
+    /// Reads and checks a file.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path).map_err(Error::io(path, "read"))?;
+        let mut experiment = Self::parse(&text, path)?;
+        if experiment.folder.is_none() {
+            let folder = path.parent().unwrap_or(Path::new(""));
+            let folder = std::path::absolute(if folder.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                folder
+            });
+            experiment.folder = Some(folder.map_err(Error::io(path, "find the folder of"))?);
+        }
+        Ok(experiment)
+    }
+
+    /// Parses and checks; `path` is for messages.
+    pub fn parse(text: &str, path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let problem = |error: toml::de::Error| {
+            let before = error.span().map(|span| &text[..span.start.min(text.len())]);
+            let at = match before {
+                Some(before) => format!(
+                    "line {}, column {}",
+                    before.matches('\n').count() + 1,
+                    before
+                        .rsplit('\n')
+                        .next()
+                        .unwrap_or_default()
+                        .chars()
+                        .count()
+                        + 1
+                ),
+                None => "TOML".to_string(),
+            };
+            Error::file(path, at, suggest::explain(error.message()))
+        };
+        let experiment: Experiment = toml::from_str(text).map_err(problem)?;
+        // Its two halves are flattened together, where serde cannot refuse unknown keys itself.
+        let table: toml::Table = toml::from_str(text).map_err(problem)?;
+        let schedule = table["train"].get("schedule").and_then(|s| s.as_table());
+        check_schedule_keys(schedule, path)?;
+        experiment
+            .train
+            .check()
+            .map_err(|e| Error::file(path, "[train]", e))?;
+        experiment.family_in(path)?;
+        Ok(experiment)
+    }
+
+    /// `model.family`.
+    pub fn family(&self) -> &str {
+        self.model
+            .get("family")
+            .and_then(|f| f.as_str())
+            .unwrap_or("?")
+    }
+
+    fn family_in(&self, path: &Path) -> Result<()> {
+        match self.model.get("family").map(|f| f.as_str()) {
+            Some(Some(_)) => Ok(()),
+            got => Err(Error::file(
+                path,
+                "[model] family",
+                format!(
+                    "got {}, needs the name of a family",
+                    if got.is_some() {
+                        "no text"
+                    } else {
+                        "no such key"
+                    }
+                ),
+            )),
+        }
+    }
+
+    /// The `[model]` table in the family's own type.
+    pub fn model_as<S: serde::de::DeserializeOwned>(&self) -> Result<S> {
+        self.table_as("[model]", &self.model)
+    }
+
+    /// The `[data]` table in the family's own type.
+    pub fn data_as<S: serde::de::DeserializeOwned>(&self) -> Result<S> {
+        self.table_as("[data]", &self.data)
+    }
+
+    fn table_as<S: serde::de::DeserializeOwned>(&self, at: &str, table: &toml::Table) -> Result<S> {
+        table.clone().try_into().map_err(|e: toml::de::Error| {
+            Error::file(
+                format!("experiment {}", self.name),
+                at,
+                suggest::explain(e.message()),
+            )
+        })
+    }
+
+    /// A path of the experiment: relative ones start from its folder.
+    pub fn resolve(&self, path: impl AsRef<Path>) -> PathBuf {
+        match &self.folder {
+            Some(folder) => folder.join(path),
+            None => path.as_ref().to_path_buf(),
+        }
+    }
+
+    /// The file's text, with every setting that is not the default.
+    pub fn to_toml(&self) -> String {
+        toml::to_string_pretty(self).expect("tables of plain values")
+    }
+}
+
+fn check_schedule_keys(schedule: Option<&toml::Table>, path: &Path) -> Result<()> {
+    let Some(schedule) = schedule else {
+        return Ok(());
+    };
+    let kind = schedule.get("kind").and_then(|k| k.as_str());
+    let own: &[&str] = match kind {
+        Some("step") => &["every", "gamma"],
+        Some("cosine") => &["min"],
+        Some("one_cycle") => &["rise", "div_factor", "final_div_factor"],
+        _ => &[],
+    };
+    let known = || ["kind", "warmup"].into_iter().chain(own.iter().copied());
+    for key in schedule.keys() {
+        if !known().any(|k| k == key) {
+            let list: Vec<_> = known().collect();
+            return Err(Error::file(
+                path,
+                "[train] schedule",
+                format!(
+                    "unknown key {key:?}, needs one of {}{}",
+                    list.join(", "),
+                    suggest::did_you_mean(key, known())
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+name = "waves"
+about = "A small network learns a wave"
+[model]
+family = "network"
+layers = [{ kind = "dense", out = 3 }]
+[train]
+epochs = 20
+optimizer = { kind = "adam", lr = 1e-3 }
+schedule = { kind = "cosine", min = 0.1, warmup = 5 }
+"#;
+
+    #[test]
+    fn an_experiment_survives_being_written_and_read() {
+        let mut experiment = Experiment::parse(GOOD, "waves.toml").unwrap();
+        assert_eq!(experiment.family(), "network");
+        assert_eq!(experiment.train.schedule.warmup, 5);
+        experiment.train.seed = 7;
+        experiment.train.freeze = vec!["0.*".into()];
+        experiment.folder = Some("/data".into());
+        let again = Experiment::parse(&experiment.to_toml(), "again.toml").unwrap();
+        assert_eq!(again, experiment);
+        assert_eq!(again.resolve("a.csv"), Path::new("/data/a.csv"));
+    }
+
+    #[test]
+    fn mistakes_name_the_line_and_suggest_the_right_word() {
+        for (from, to, parts) in [
+            (
+                "epochs",
+                "epcohs",
+                &["waves.toml", "line 8", "did you mean \"epochs\""][..],
+            ),
+            ("lr", "lrr", &["did you mean \"lr\""]),
+            ("\"adam\"", "\"adma\"", &["did you mean \"adam\""]),
+            (
+                "min = 0.1",
+                "mim = 0.1",
+                &["schedule", "did you mean \"min\""],
+            ),
+            ("epochs = 20", "epochs = 0", &["train.epochs", "at least 1"]),
+            ("family = \"network\"", "", &["family"]),
+            ("[train]", "[traim]", &["did you mean \"train\""]),
+            ("lr = 1e-3", "lr = -1.0", &["optimizer.lr", "-1"]),
+        ] {
+            let text = GOOD.replace(from, to);
+            let message = Experiment::parse(&text, "waves.toml")
+                .unwrap_err()
+                .to_string();
+            for part in parts {
+                assert!(message.contains(part), "{to}: {message}");
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! One training step: forward, loss, backward, penalty, clipping, optimizer.
+
+use super::Example;
+use crate::optim::{self, Optimizer, OptimizerSpec};
+use crate::{Grads, Layout, Loss, Model, Pass};
+
+/// What is done to a gradient before the optimizer sees it: elements first, then the norm.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Clip {
+    /// Clamping of every element to ± this.
+    pub element: Option<f64>,
+    /// The largest norm over all parameters.
+    pub norm: Option<f64>,
+}
+
+/// The loss or an element of a gradient that is not finite.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BadNumber {
+    /// `the loss`, or `the gradient of NAME` with the element.
+    pub tensor: String,
+    /// NaN or an infinity.
+    pub value: f64,
+}
+
+/// The parameters of a model with all that a step needs. After the first step of the largest batch
+/// nothing is allocated.
+pub struct Stepper<M: Model> {
+    /// The parameters.
+    pub params: Vec<f32>,
+    /// The optimizer and its state.
+    pub optimizer: Optimizer<f32>,
+    grads: Vec<f32>,
+    d_output: Vec<f32>,
+    tape: M::Tape<f32>,
+    bad: Option<BadNumber>,
+}
+
+impl<M: Model> Stepper<M> {
+    /// With fresh optimizer state.
+    pub fn new(model: &M, params: Vec<f32>, optimizer: OptimizerSpec) -> Self {
+        let len = model.layout().len();
+        assert_eq!(params.len(), len, "parameters of another model");
+        Stepper {
+            params,
+            optimizer: Optimizer::new(optimizer, len),
+            grads: vec![0.0; len],
+            d_output: Vec::new(),
+            tape: Default::default(),
+            bad: None,
+        }
+    }
+
+    /// Forward, loss and backward of one batch; `share` scales the gradient, `add` adds it to the
+    /// one that is there. Returns the loss.
+    pub fn gradient(
+        &mut self,
+        model: &M,
+        loss: Loss,
+        example: &Example<M>,
+        pass: &Pass,
+        share: f32,
+        add: bool,
+    ) -> f64 {
+        if !add {
+            self.bad = None;
+        }
+        model.forward(&self.params, &example.input, pass, &mut self.tape);
+        let output = model.output(&self.tape);
+        self.d_output.resize(output.len(), 0.0);
+        let value = loss.evaluate(output, &example.target, Some(&mut self.d_output));
+        let value = f64::from(value);
+        if !value.is_finite() {
+            self.bad.get_or_insert_with(|| BadNumber {
+                tensor: "the loss".into(),
+                value,
+            });
+            return value;
+        }
+        if share != 1.0 {
+            for d in &mut self.d_output {
+                *d *= share;
+            }
+        }
+        model.backward(
+            &self.params,
+            &example.input,
+            pass,
+            &mut self.tape,
+            &self.d_output,
+            Grads {
+                params: Some(&mut self.grads),
+                input: None,
+                accumulate: add,
+            },
+        );
+        value
+    }
+
+    /// Adds the gradient of the model's penalty, clips and steps. Returns the penalty, or the
+    /// number that is not finite: then nothing has changed.
+    pub fn update(&mut self, model: &M, clip: &Clip, lr: f64) -> Result<f64, BadNumber> {
+        if let Some(bad) = self.bad.take() {
+            return Err(bad);
+        }
+        let penalty = f64::from(model.penalty(&self.params, Some(&mut self.grads)));
+        let layout = model.layout();
+        if !penalty.is_finite() {
+            return Err(BadNumber {
+                tensor: "the penalty".into(),
+                value: penalty,
+            });
+        }
+        if let Some(bad) = find_bad(&self.grads, layout, "the gradient of") {
+            return Err(bad);
+        }
+        if let Some(limit) = clip.element {
+            optim::clip_elements(&mut self.grads, limit);
+        }
+        if let Some(norm) = clip.norm {
+            optim::clip_global_norm(&mut self.grads, layout, norm);
+        }
+        self.optimizer
+            .step(&mut self.params, &self.grads, layout, lr);
+        Ok(penalty)
+    }
+
+    /// A whole step on one batch, for benchmarks and small programs. Returns the loss.
+    pub fn step(
+        &mut self,
+        model: &M,
+        loss: Loss,
+        example: &Example<M>,
+        pass: &Pass,
+    ) -> Result<f64, BadNumber> {
+        let value = self.gradient(model, loss, example, pass, 1.0, false);
+        let lr = self.optimizer.spec().lr();
+        self.update(model, &Clip::default(), lr)?;
+        Ok(value)
+    }
+
+    /// The tape of the last forward, for [`Model::absorb`] and pictures.
+    pub fn tape(&self) -> &M::Tape<f32> {
+        &self.tape
+    }
+
+    /// The gradient of the last step, clipped.
+    pub fn grads(&self) -> &[f32] {
+        &self.grads
+    }
+}
+
+/// The first element that is not finite, named.
+pub(super) fn find_bad(values: &[f32], layout: &Layout, what: &str) -> Option<BadNumber> {
+    if all_finite(values) {
+        return None;
+    }
+    let index = values.iter().position(|v| !v.is_finite())?;
+    let tensor = match layout.locate(index) {
+        Some((tensor, element)) => format!("{what} {}, element {element},", tensor.name),
+        None => format!("{what} element {index}"),
+    };
+    Some(BadNumber {
+        tensor,
+        value: f64::from(values[index]),
+    })
+}
+
+/// NaN and the infinities are those whose exponent bits are all set. Written without a branch per
+/// element, so that the compiler makes vectors of it.
+fn all_finite(values: &[f32]) -> bool {
+    const EXPONENT: u32 = 0x7f80_0000;
+    values.chunks(4096).all(|chunk| {
+        let bad = chunk.iter().fold(0, |bad, v| {
+            bad | u32::from(v.to_bits() & EXPONENT == EXPONENT)
+        });
+        bad == 0
+    })
+}
