@@ -1,6 +1,9 @@
 //! Data as users have it, and the measures of how well it was learnt.
 
 pub mod dataset;
+pub mod image;
 pub mod metrics;
+pub mod mrc;
+pub mod normalise;
 
 pub use dataset::{Batches, Dataset, Targets};

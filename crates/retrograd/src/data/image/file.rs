@@ -1,0 +1,468 @@
+//! Image files of any kind, read by windows.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use super::{Format, Image, Rect};
+use crate::data::mrc::MrcFile;
+use crate::{Error, Result};
+
+/// An unnamed temporary file that holds the pixels of many decoded images.
+#[derive(Debug)]
+pub struct Spool {
+    file: Mutex<SpoolFile>,
+}
+
+#[derive(Debug)]
+struct SpoolFile {
+    file: File,
+    end: u64,
+}
+
+impl Spool {
+    /// Empty.
+    pub fn new() -> Result<Arc<Self>> {
+        let file =
+            tempfile::tempfile().map_err(Error::io(std::env::temp_dir(), "create a file in"))?;
+        Ok(Arc::new(Spool {
+            file: Mutex::new(SpoolFile { file, end: 0 }),
+        }))
+    }
+
+    /// Room for that many pixels; where it starts.
+    fn reserve(&self, pixels: u64) -> u64 {
+        let mut spool = self.file.lock().expect("no reader panicked");
+        let start = spool.end;
+        spool.end += 4 * pixels;
+        start
+    }
+
+    fn write(&self, at: u64, pixels: &[f32]) -> std::io::Result<()> {
+        let mut spool = self.file.lock().expect("no reader panicked");
+        spool.file.seek(SeekFrom::Start(at))?;
+        spool.file.write_all(bytemuck::cast_slice(pixels))
+    }
+
+    fn read(&self, at: u64, pixels: &mut [f32]) -> std::io::Result<()> {
+        let mut spool = self.file.lock().expect("no reader panicked");
+        spool.file.seek(SeekFrom::Start(at))?;
+        spool.file.read_exact(bytemuck::cast_slice_mut(pixels))
+    }
+}
+
+#[derive(Debug)]
+enum Pixels {
+    Mrc(MrcFile),
+    Spooled { spool: Arc<Spool>, start: u64 },
+    Memory(Vec<Image>),
+}
+
+/// A file of one or several images of equal size, read by windows.
+#[derive(Debug)]
+pub struct ImageFile {
+    /// Where it came from.
+    pub path: PathBuf,
+    /// Columns.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// Images in the file.
+    pub sections: usize,
+    /// What kind of file it is.
+    pub format: Format,
+    pixels: Pixels,
+}
+
+impl ImageFile {
+    /// Opens a file of any known kind. What can't be read in place is decoded into the spool.
+    pub fn open(path: impl AsRef<Path>, spool: &Arc<Spool>) -> Result<Self> {
+        let path = path.as_ref();
+        let mut magic = Vec::new();
+        File::open(path)
+            .and_then(|file| file.take(8).read_to_end(&mut magic))
+            .map_err(Error::io(path, "read"))?;
+        if magic.starts_with(b"\x89PNG") {
+            Self::open_png(path, spool)
+        } else if magic.starts_with(b"II") || magic.starts_with(b"MM") {
+            Self::open_tiff(path, spool)
+        } else if magic.starts_with(b"\x93NUMPY") {
+            Self::open_npy(path, spool)
+        } else {
+            Self::open_mrc(path)
+        }
+    }
+
+    /// Images in memory under a name for messages.
+    pub fn from_images(name: impl Into<PathBuf>, images: Vec<Image>) -> Result<Self> {
+        let path = name.into();
+        let [first, ..] = &images[..] else {
+            return Err(Error::invalid(
+                path.display().to_string(),
+                "no image",
+                "one",
+            ));
+        };
+        let (width, height) = (first.width, first.height);
+        if let Some(other) = images
+            .iter()
+            .find(|i| (i.width, i.height) != (width, height))
+        {
+            return Err(Error::invalid(
+                path.display().to_string(),
+                format!("images of {} × {}", other.width, other.height),
+                format!("all of {width} × {height}, as the first"),
+            ));
+        }
+        Ok(ImageFile {
+            path,
+            width,
+            height,
+            sections: images.len(),
+            format: Format::Memory,
+            pixels: Pixels::Memory(images),
+        })
+    }
+
+    fn open_mrc(path: &Path) -> Result<Self> {
+        let file = MrcFile::open(path)?;
+        for warning in &file.warnings {
+            tracing::warn!("{}: {warning}", path.display());
+        }
+        let [width, height, sections] = file.header().size();
+        Ok(ImageFile {
+            path: path.to_path_buf(),
+            width,
+            height,
+            sections,
+            format: Format::Mrc(Box::new(file.header().clone())),
+            pixels: Pixels::Mrc(file),
+        })
+    }
+
+    fn open_png(path: &Path, spool: &Arc<Spool>) -> Result<Self> {
+        use image::DynamicImage;
+        let bad = |e: image::ImageError| Error::file(path, "PNG", e);
+        let mut reader = image::ImageReader::open(path).map_err(Error::io(path, "open"))?;
+        reader.set_format(image::ImageFormat::Png);
+        let decoded = reader.decode().map_err(bad)?;
+        let (width, height) = (decoded.width() as usize, decoded.height() as usize);
+        let (bits, pixels): (u8, Vec<f32>) = match &decoded {
+            DynamicImage::ImageLuma8(p) => (8, p.iter().map(|&v| f32::from(v)).collect()),
+            DynamicImage::ImageLuma16(p) => (16, p.iter().map(|&v| f32::from(v)).collect()),
+            DynamicImage::ImageLumaA8(_)
+            | DynamicImage::ImageRgb8(_)
+            | DynamicImage::ImageRgba8(_) => (8, luminance(decoded.to_rgb8().as_raw(), 3)),
+            _ => (16, luminance(decoded.to_rgb16().as_raw(), 3)),
+        };
+        let file = Self::spooled(path, width, height, 1, Format::Png { bits }, spool)?;
+        file.spool_run(0, 0, 0, &pixels)?;
+        Ok(file)
+    }
+
+    fn open_tiff(path: &Path, spool: &Arc<Spool>) -> Result<Self> {
+        let bad = |e: tiff::TiffError| Error::file(path, "TIFF", e);
+        let reader = BufReader::new(File::open(path).map_err(Error::io(path, "open"))?);
+        let mut decoder = tiff::decoder::Decoder::new(reader).map_err(bad)?;
+        // The first pass counts the images and checks their kinds; the second decodes.
+        let (width, height) = decoder.dimensions().map_err(bad)?;
+        let mut sections = 0;
+        let mut bits = 0;
+        loop {
+            let size = decoder.dimensions().map_err(bad)?;
+            if size != (width, height) {
+                return Err(Error::file(
+                    path,
+                    format!("image {sections}"),
+                    format!(
+                        "{} × {} pixels, needs {width} × {height} as the first",
+                        size.0, size.1
+                    ),
+                ));
+            }
+            use tiff::ColorType::{Gray, GrayA, RGB, RGBA};
+            let color = decoder.colortype().map_err(bad)?;
+            let (Gray(depth) | GrayA(depth) | RGB(depth) | RGBA(depth)) = color else {
+                return Err(Error::file(
+                    path,
+                    format!("image {sections}"),
+                    format!("colours {color:?}, needs grey or RGB"),
+                ));
+            };
+            let planes = decoder
+                .find_tag_unsigned::<u16>(tiff::tags::Tag::PlanarConfiguration)
+                .map_err(bad)?;
+            if planes == Some(2) && color.num_samples() > 1 {
+                return Err(Error::file(
+                    path,
+                    format!("image {sections}"),
+                    "its colours are stored plane by plane, needs pixel by pixel",
+                ));
+            }
+            bits = bits.max(depth);
+            sections += 1;
+            if !decoder.more_images() {
+                break;
+            }
+            decoder.next_image().map_err(bad)?;
+        }
+        decoder.seek_to_image(0).map_err(bad)?;
+        let mut floats = false;
+        let (width, height) = (width as usize, height as usize);
+        let format = Format::Tiff { bits };
+        let mut file = Self::spooled(path, width, height, sections, format, spool)?;
+        for section in 0..sections {
+            if section > 0 {
+                decoder.next_image().map_err(bad)?;
+            }
+            floats |= file.spool_tiff(section, &mut decoder)?;
+        }
+        // Written back as it came where 8 or 16 bits hold it, as floats otherwise.
+        let bits = if floats || bits > 16 {
+            32
+        } else {
+            bits.max(8).next_power_of_two()
+        };
+        file.format = Format::Tiff { bits };
+        Ok(file)
+    }
+
+    /// Decodes the current image of a TIFF, strip by strip or tile by tile. Whether its numbers
+    /// need floats to be kept.
+    fn spool_tiff(
+        &self,
+        section: usize,
+        decoder: &mut tiff::decoder::Decoder<BufReader<File>>,
+    ) -> Result<bool> {
+        use tiff::decoder::DecodingResult as Numbers;
+        let bad = |e: tiff::TiffError| Error::file(&self.path, format!("image {section}"), e);
+        let samples = usize::from(decoder.colortype().map_err(bad)?.num_samples());
+        let chunks = match decoder.get_chunk_type() {
+            tiff::decoder::ChunkType::Strip => decoder.strip_count(),
+            tiff::decoder::ChunkType::Tile => decoder.tile_count(),
+        }
+        .map_err(bad)?;
+        let (chunk_width, chunk_height) = decoder.chunk_dimensions();
+        let across = self.width.div_ceil((chunk_width as usize).max(1));
+        let mut floats = false;
+        for chunk in 0..chunks {
+            let (x, y) = (
+                (chunk as usize % across) * chunk_width as usize,
+                (chunk as usize / across) * chunk_height as usize,
+            );
+            if y >= self.height {
+                break;
+            }
+            let (width, _) = decoder.chunk_data_dimensions(chunk);
+            let numbers = decoder.read_chunk(chunk).map_err(bad)?;
+            let pixels: Vec<f32> = match &numbers {
+                Numbers::U8(v) => luminance(v, samples),
+                Numbers::U16(v) => luminance(v, samples),
+                Numbers::F32(v) => {
+                    floats = true;
+                    luminance(v, samples)
+                }
+                other => {
+                    floats = true;
+                    let wide: Vec<f64> = match other {
+                        Numbers::U32(v) => v.iter().map(|&v| f64::from(v)).collect(),
+                        Numbers::U64(v) => v.iter().map(|&v| v as f64).collect(),
+                        Numbers::F16(v) => v.iter().map(|v| v.to_f64()).collect(),
+                        Numbers::F64(v) => v.clone(),
+                        Numbers::I8(v) => v.iter().map(|&v| f64::from(v)).collect(),
+                        Numbers::I16(v) => v.iter().map(|&v| f64::from(v)).collect(),
+                        Numbers::I32(v) => v.iter().map(|&v| f64::from(v)).collect(),
+                        Numbers::I64(v) => v.iter().map(|&v| v as f64).collect(),
+                        _ => unreachable!("narrow ones are above"),
+                    };
+                    luminance(&wide, samples)
+                }
+            };
+            let width = (width as usize).min(self.width - x);
+            for (row, y) in pixels.chunks_exact(width.max(1)).zip(y..self.height) {
+                self.spool_run(section, y, x, row)?;
+            }
+        }
+        Ok(floats)
+    }
+
+    fn open_npy(path: &Path, spool: &Arc<Spool>) -> Result<Self> {
+        let bad = |problem: String| Error::file(path, "NPY", problem);
+        let reader = BufReader::new(File::open(path).map_err(Error::io(path, "open"))?);
+        let npy = npyz::NpyFile::new(reader).map_err(|e| bad(e.to_string()))?;
+        let shape: Vec<usize> = npy.shape().iter().map(|&n| n as usize).collect();
+        if npy.order() != npyz::Order::C {
+            return Err(bad("columns first, needs rows first (C order)".to_string()));
+        }
+        let (sections, height, width) = match shape[..] {
+            [height, width] => (1, height, width),
+            [sections, height, width] => (sections, height, width),
+            _ => {
+                return Err(bad(format!(
+                    "shape {shape:?}, needs (height, width) or (images, height, width)"
+                )));
+            }
+        };
+        let file = Self::spooled(path, width, height, sections, Format::Npy, spool)?;
+        // Rows go to the spool as they are read: an array of any size needs little memory.
+        macro_rules! try_types {
+            ($npy:expr; $($t:ty => $convert:expr),*) => {{
+                let npy = $npy;
+                $(let npy = match npy.try_data::<$t>() {
+                    Ok(numbers) => {
+                        let convert: fn($t) -> f32 = $convert;
+                        return file.spool_numbers(numbers.map(|v| v.map(convert)));
+                    }
+                    Err(npy) => npy,
+                };)*
+                npy
+            }};
+        }
+        let npy = try_types!(npy;
+            f32 => |v| v, f64 => |v| v as f32, u8 => f32::from, u16 => f32::from,
+            i8 => f32::from, i16 => f32::from, i32 => |v| v as f32, u32 => |v| v as f32,
+            i64 => |v| v as f32, u64 => |v| v as f32);
+        Err(bad(format!("type {}, needs numbers", npy.dtype().descr())))
+    }
+
+    /// Spools all pixels in their order.
+    fn spool_numbers(
+        self,
+        mut numbers: impl Iterator<Item = std::io::Result<f32>>,
+    ) -> Result<Self> {
+        let mut row = vec![0.0; self.width];
+        for y in 0..self.sections * self.height {
+            for (x, value) in row.iter_mut().enumerate() {
+                *value = match numbers.next() {
+                    Some(Ok(v)) => v,
+                    _ => {
+                        let element = y * self.width + x;
+                        return Err(Error::file(
+                            &self.path,
+                            format!("element {element}"),
+                            format!(
+                                "the file ends here; its header promises {} elements",
+                                self.sections * self.height * self.width
+                            ),
+                        ));
+                    }
+                };
+            }
+            self.spool_run(y / self.height, y % self.height, 0, &row)?;
+        }
+        Ok(self)
+    }
+
+    /// An entry whose pixels are still to be spooled.
+    fn spooled(
+        path: &Path,
+        width: usize,
+        height: usize,
+        sections: usize,
+        format: Format,
+        spool: &Arc<Spool>,
+    ) -> Result<Self> {
+        let pixels = (width as u64)
+            .checked_mul(height as u64)
+            .and_then(|n| n.checked_mul(sections as u64))
+            .filter(|&n| n > 0 && n < 1 << 60)
+            .ok_or_else(|| {
+                Error::file(
+                    path,
+                    "header",
+                    format!("{sections} images of {width} × {height} pixels"),
+                )
+            })?;
+        Ok(ImageFile {
+            path: path.to_path_buf(),
+            width,
+            height,
+            sections,
+            format,
+            pixels: Pixels::Spooled {
+                spool: spool.clone(),
+                start: spool.reserve(pixels),
+            },
+        })
+    }
+
+    /// Spools pixels that lie one after another.
+    fn spool_run(&self, section: usize, y: usize, x: usize, run: &[f32]) -> Result<()> {
+        if let Some(i) = run.iter().position(|v| !v.is_finite()) {
+            let at = (y * self.width + x + i) % (self.width * self.height);
+            return Err(Error::file(
+                &self.path,
+                format!(
+                    "image {section}, x = {}, y = {}",
+                    at % self.width,
+                    at / self.width
+                ),
+                format!("the pixel is {}, needs a finite number", run[i]),
+            ));
+        }
+        let Pixels::Spooled { spool, start } = &self.pixels else {
+            unreachable!("only spooled files are spooled");
+        };
+        let at = start + 4 * ((section * self.height + y) * self.width + x) as u64;
+        spool
+            .write(at, run)
+            .map_err(Error::io(&self.path, "unpack"))
+    }
+
+    /// Reads a window of a section, row after row, into `out`.
+    pub fn read_window(&self, section: usize, window: Rect, out: &mut [f32]) -> Result<()> {
+        window.check(&self.path, self.width, self.height)?;
+        if section >= self.sections {
+            return Err(Error::invalid(
+                format!("section of {}", self.path.display()),
+                section,
+                format!("a number below {}", self.sections),
+            ));
+        }
+        assert_eq!(out.len(), window.pixels());
+        match &self.pixels {
+            Pixels::Mrc(file) => file.read_window(section, window, out),
+            Pixels::Memory(images) => {
+                images[section].window(window, out);
+                Ok(())
+            }
+            Pixels::Spooled { spool, start } => {
+                let rows = out.chunks_exact_mut(window.width);
+                for (row, y) in rows.zip(window.y..) {
+                    let at = (section * self.height + y) * self.width + window.x;
+                    spool
+                        .read(start + 4 * at as u64, row)
+                        .map_err(Error::io(&self.path, "read the unpacked pixels of"))?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// One whole section.
+    pub fn read_section(&self, section: usize) -> Result<Image> {
+        let mut image = Image::new(self.width, self.height);
+        self.read_window(
+            section,
+            Rect::whole(self.width, self.height),
+            &mut image.pixels,
+        )?;
+        Ok(image)
+    }
+}
+
+/// Rec. 709 luminance of pixels of 1 (grey), 2 (grey, alpha), 3 or 4 (RGB, RGB with alpha) samples.
+fn luminance<V: Copy + Into<f64>>(samples: &[V], per_pixel: usize) -> Vec<f32> {
+    if per_pixel < 3 {
+        let grey = samples.iter().step_by(per_pixel.max(1));
+        return grey.map(|&v| v.into() as f32).collect();
+    }
+    samples
+        .chunks_exact(per_pixel)
+        .map(|p| {
+            let [r, g, b] = [p[0], p[1], p[2]].map(Into::into);
+            (0.2126 * r + 0.7152 * g + 0.0722 * b) as f32
+        })
+        .collect()
+}

@@ -1,0 +1,183 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::data::mrc::Mode;
+
+fn spool() -> Arc<Spool> {
+    Spool::new().unwrap()
+}
+
+fn whole(width: usize, height: usize, seed: usize) -> Image {
+    Image {
+        width,
+        height,
+        pixels: (0..width * height)
+            .map(|i| ((i * 37 + seed * 11) % 251) as f32)
+            .collect(),
+    }
+}
+
+#[test]
+fn every_format_gives_back_what_it_was_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = whole(13, 7, 1);
+    let mrc = Format::Mrc(Box::new(Header::new(13, 7, 1, Mode::I16)));
+    let formats = [
+        Format::Png { bits: 8 },
+        Format::Png { bits: 16 },
+        Format::Tiff { bits: 8 },
+        Format::Tiff { bits: 16 },
+        Format::Tiff { bits: 32 },
+        Format::Npy,
+        mrc,
+    ];
+    for (i, format) in formats.iter().enumerate() {
+        let scale = match format {
+            Format::Png { bits: 16 } | Format::Tiff { bits: 16 } => 257.0,
+            Format::Tiff { bits: 32 } | Format::Npy => -0.37,
+            _ => 1.0,
+        };
+        let mut image = image.clone();
+        image.pixels.iter_mut().for_each(|p| *p *= scale);
+        let path = folder.path().join(format!("{i}.img"));
+        image.write(&path, format).unwrap();
+        let file = ImageFile::open(&path, &spool()).unwrap();
+        assert_eq!(file.read_section(0).unwrap(), image, "{format:?}");
+        if !matches!(format, Format::Mrc(_)) {
+            assert_eq!(&file.format, format);
+        }
+        let window = Rect {
+            x: 3,
+            y: 2,
+            width: 9,
+            height: 4,
+        };
+        let mut expected = vec![0.0; 36];
+        image.window(window, &mut expected);
+        let mut got = vec![0.0; 36];
+        file.read_window(0, window, &mut got).unwrap();
+        assert_eq!(got, expected, "{format:?}");
+        // Integers are rounded and cut, never wrapped.
+        if format.white().is_some() {
+            image.pixels[0] = -5.0;
+            image.pixels[1] = 1e6;
+            image.pixels[2] = 2.6;
+            image.write(&path, format).unwrap();
+            let file = ImageFile::open(&path, &spool()).unwrap();
+            let pixels = file.read_section(0).unwrap().pixels;
+            assert_eq!(pixels[..3], [0.0, format.white().unwrap(), 3.0]);
+        }
+    }
+}
+
+#[test]
+fn stacks_keep_their_sections_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let images: Vec<Image> = (0..3).map(|k| whole(6, 5, k)).collect();
+    for format in [Format::Npy, Format::Tiff { bits: 32 }, Format::Memory] {
+        let path = folder.path().join("stack");
+        let mut writer = ImageWriter::create(&path, 6, 5, 3, &format).unwrap();
+        for image in &images {
+            writer.write_rows(&image.pixels).unwrap();
+        }
+        writer.finish().unwrap();
+        // Two files in one spool don't mix.
+        let spool = spool();
+        let first = ImageFile::open(&path, &spool).unwrap();
+        let second = ImageFile::open(&path, &spool).unwrap();
+        for (k, image) in images.iter().enumerate() {
+            assert_eq!(&first.read_section(k).unwrap(), image, "{format:?}");
+            assert_eq!(&second.read_section(k).unwrap(), image, "{format:?}");
+        }
+        let error = first.read_window(3, Rect::whole(6, 5), &mut [0.0; 30]);
+        assert!(error.unwrap_err().to_string().contains("below 3"));
+    }
+}
+
+#[test]
+fn colours_become_luminance() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("colour.png");
+    let mut picture = ::image::RgbImage::new(2, 1);
+    picture.put_pixel(0, 0, ::image::Rgb([10, 20, 30]));
+    picture.put_pixel(1, 0, ::image::Rgb([200, 200, 200]));
+    picture.save(&path).unwrap();
+    let file = ImageFile::open(&path, &spool()).unwrap();
+    let pixels = file.read_section(0).unwrap().pixels;
+    assert_eq!(
+        pixels,
+        [0.2126 * 10.0 + 0.7152 * 20.0 + 0.0722 * 30.0, 200.0]
+    );
+}
+
+#[test]
+fn broken_files_are_errors_that_name_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("broken");
+    let image = whole(40, 30, 2);
+    for format in [
+        Format::Png { bits: 8 },
+        Format::Tiff { bits: 32 },
+        Format::Npy,
+    ] {
+        image.write(&path, &format).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        // 30 bytes before the end is before the end of the pixels in all of them.
+        for keep in [9, 60, bytes.len() / 2, bytes.len() - 30] {
+            std::fs::write(&path, &bytes[..keep]).unwrap();
+            let result = ImageFile::open(&path, &spool());
+            let text = result
+                .expect_err(&format!("{format:?} cut at {keep}"))
+                .to_string();
+            assert!(text.contains("broken"), "{text}");
+        }
+        // A flipped byte anywhere is read or refused, but nothing panics.
+        for i in 0..bytes.len().min(400) {
+            let mut bytes = bytes.clone();
+            bytes[i] ^= 0x55;
+            std::fs::write(&path, &bytes).unwrap();
+            let _ = ImageFile::open(&path, &spool());
+        }
+    }
+    let nan = Image {
+        pixels: vec![1.0, f32::NAN],
+        width: 2,
+        height: 1,
+    };
+    nan.write(&path, &Format::Npy).unwrap();
+    let text = ImageFile::open(&path, &spool()).unwrap_err().to_string();
+    assert!(text.contains("x = 1, y = 0"), "{text}");
+}
+
+#[test]
+fn windows_outside_the_image_are_refused() {
+    let file = ImageFile::from_images("memory", vec![whole(4, 4, 0)]).unwrap();
+    for (x, y, width, height) in [
+        (1, 0, 4, 1),
+        (0, 4, 1, 1),
+        (0, 0, 0, 1),
+        (usize::MAX, 0, 2, 1),
+    ] {
+        let window = Rect {
+            x,
+            y,
+            width,
+            height,
+        };
+        assert!(file.read_window(0, window, &mut []).is_err());
+    }
+    assert!(ImageFile::from_images("none", Vec::new()).is_err());
+    assert!(ImageFile::from_images("two", vec![whole(4, 4, 0), whole(4, 5, 0)]).is_err());
+}
+
+#[test]
+fn the_mean_of_images_is_their_mean() {
+    let mean = Image::mean(&[whole(3, 2, 0), whole(3, 2, 4)]).unwrap();
+    for (i, &p) in mean.pixels.iter().enumerate() {
+        assert_eq!(
+            p,
+            (whole(3, 2, 0).pixels[i] + whole(3, 2, 4).pixels[i]) / 2.0
+        );
+    }
+    assert!(Image::mean(&[]).is_err());
+}

@@ -1,0 +1,176 @@
+//! Image files of any kind, written by rows.
+
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
+
+use super::Format;
+use crate::data::mrc::{Header, Mode, MrcWriter, temporary_beside};
+use crate::{Error, Result};
+
+/// Writes an image file row by row. MRC needs no more memory than a row; the other formats are
+/// held until they are finished.
+#[derive(Debug)]
+pub struct ImageWriter {
+    path: PathBuf,
+    kind: Writing,
+}
+
+#[derive(Debug)]
+enum Writing {
+    Mrc(Box<MrcWriter>),
+    Whole {
+        width: usize,
+        height: usize,
+        sections: usize,
+        format: Format,
+        pixels: Vec<f32>,
+    },
+}
+
+impl ImageWriter {
+    /// Starts a file. A format in memory is written as MRC.
+    pub fn create(
+        path: impl AsRef<Path>,
+        width: usize,
+        height: usize,
+        sections: usize,
+        format: &Format,
+    ) -> Result<Self> {
+        let path = path.as_ref();
+        let mrc = |header: Header| -> Result<Writing> {
+            Ok(Writing::Mrc(Box::new(MrcWriter::create(path, header)?)))
+        };
+        let kind = match format {
+            Format::Mrc(header) => mrc(Header::clone(header))?,
+            Format::Memory => mrc(Header::new(width, height, sections, Mode::F32))?,
+            _ => Writing::Whole {
+                width,
+                height,
+                sections,
+                format: format.clone(),
+                pixels: Vec::new(),
+            },
+        };
+        Ok(ImageWriter {
+            path: path.to_path_buf(),
+            kind,
+        })
+    }
+
+    /// Appends whole rows.
+    pub fn write_rows(&mut self, rows: &[f32]) -> Result<()> {
+        match &mut self.kind {
+            Writing::Mrc(writer) => writer.write_rows(rows),
+            Writing::Whole { pixels, .. } => {
+                pixels.extend_from_slice(rows);
+                Ok(())
+            }
+        }
+    }
+
+    /// Completes the file and gives it its name.
+    pub fn finish(self) -> Result<()> {
+        let path = &self.path;
+        let (width, height, sections, format, pixels) = match self.kind {
+            Writing::Mrc(writer) => return writer.finish().map(|_| ()),
+            Writing::Whole {
+                width,
+                height,
+                sections,
+                format,
+                pixels,
+            } => (width, height, sections, format, pixels),
+        };
+        let needed = width * height * sections;
+        if pixels.len() != needed {
+            return Err(Error::invalid(
+                format!("pixels of {}", path.display()),
+                pixels.len(),
+                needed,
+            ));
+        }
+        let mut file = temporary_beside(path)?;
+        match format {
+            Format::Png { bits } => {
+                if sections != 1 {
+                    return Err(Error::invalid(
+                        format!("images in {}", path.display()),
+                        sections,
+                        "1: a PNG holds a single image",
+                    ));
+                }
+                write_png(&mut file, width, height, bits, &pixels)
+                    .map_err(|e| Error::file(path, "PNG", e))?;
+            }
+            Format::Tiff { bits } => write_tiff(&mut file, width, height, bits, &pixels)
+                .map_err(|e| Error::file(path, "TIFF", e))?,
+            Format::Npy => {
+                let shape: Vec<u64> = match sections {
+                    1 => vec![height as u64, width as u64],
+                    n => vec![n as u64, height as u64, width as u64],
+                };
+                write_npy(&mut file, &shape, &pixels).map_err(Error::io(path, "write"))?;
+            }
+            Format::Mrc(_) | Format::Memory => unreachable!("written row by row"),
+        }
+        file.persist(path)
+            .map_err(|e| Error::io(path, "write")(e.error))?;
+        Ok(())
+    }
+}
+
+fn write_png(
+    out: &mut impl Write,
+    width: usize,
+    height: usize,
+    bits: u8,
+    pixels: &[f32],
+) -> image::ImageResult<()> {
+    use image::{ExtendedColorType, ImageEncoder};
+    let encoder = image::codecs::png::PngEncoder::new(std::io::BufWriter::new(out));
+    let (w, h) = (width as u32, height as u32);
+    if bits == 8 {
+        let bytes: Vec<u8> = pixels.iter().map(|v| v.round_ties_even() as u8).collect();
+        encoder.write_image(&bytes, w, h, ExtendedColorType::L8)
+    } else {
+        let words: Vec<u16> = pixels.iter().map(|v| v.round_ties_even() as u16).collect();
+        encoder.write_image(bytemuck::cast_slice(&words), w, h, ExtendedColorType::L16)
+    }
+}
+
+fn write_tiff(
+    out: &mut (impl Write + Seek),
+    width: usize,
+    height: usize,
+    bits: u8,
+    pixels: &[f32],
+) -> tiff::TiffResult<()> {
+    use tiff::encoder::colortype::{Gray8, Gray16, Gray32Float};
+    let mut encoder = tiff::encoder::TiffEncoder::new(out)?;
+    let (w, h) = (width as u32, height as u32);
+    for image in pixels.chunks_exact(width * height) {
+        match bits {
+            8 => {
+                let bytes: Vec<u8> = image.iter().map(|v| v.round_ties_even() as u8).collect();
+                encoder.write_image::<Gray8>(w, h, &bytes)?;
+            }
+            16 => {
+                let words: Vec<u16> = image.iter().map(|v| v.round_ties_even() as u16).collect();
+                encoder.write_image::<Gray16>(w, h, &words)?;
+            }
+            _ => encoder.write_image::<Gray32Float>(w, h, image)?,
+        }
+    }
+    Ok(())
+}
+
+fn write_npy(out: &mut impl Write, shape: &[u64], pixels: &[f32]) -> std::io::Result<()> {
+    use npyz::WriterBuilder;
+    let mut writer = npyz::WriteOptions::<f32>::new()
+        .default_dtype()
+        .shape(shape)
+        .writer(std::io::BufWriter::new(out))
+        .begin_nd()?;
+    writer.extend(pixels.iter().copied())?;
+    writer.finish()
+}
