@@ -3,8 +3,21 @@
 //!
 //! A kernel is an `#[inline(always)]` function generic over [`Simd`], entered through
 //! [`dispatch!`](fearless_simd::dispatch) with [`level`].
+//!
+//! The functions below are polynomials fitted to the function (minimax, relative error), checked
+//! by a test against f64 over their whole domain: [`ULPS`] is what kernels may count on. NaN stays
+//! NaN.
 
-pub use fearless_simd::{Level, Simd, dispatch, f32x16, prelude};
+pub use fearless_simd::{Level, Simd, dispatch, f32x16, prelude, u32x16};
+
+use fearless_simd::prelude::*;
+
+/// Lanes of the vectors used everywhere.
+pub const LANES: usize = 16;
+
+/// The largest error of [`exp`], [`erf`], [`tanh`] and [`sigmoid`], in units in the last place of
+/// the result (measured by this module's test over all of the domain, then rounded up).
+pub const ULPS: f64 = 3.0;
 
 /// The best instruction set of this machine.
 pub fn level() -> Level {
@@ -15,4 +28,259 @@ pub fn level() -> Level {
 pub fn level_name() -> String {
     let debug = format!("{:?}", level());
     debug.split('(').next().unwrap_or_default().to_string()
+}
+
+/// The first 16 values of a slice, or fewer, filled up with zeros.
+#[inline(always)]
+pub fn load<S: Simd>(simd: S, x: &[f32]) -> f32x16<S> {
+    if x.len() >= LANES {
+        f32x16::from_slice(simd, &x[..LANES])
+    } else {
+        let mut padded = [0.0; LANES];
+        padded[..x.len()].copy_from_slice(x);
+        f32x16::from_slice(simd, &padded)
+    }
+}
+
+/// Stores the first lanes, as many as the slice has room for.
+#[inline(always)]
+pub fn store<S: Simd>(v: f32x16<S>, y: &mut [f32]) {
+    if y.len() >= LANES {
+        v.store_slice(&mut y[..LANES]);
+    } else {
+        let n = y.len();
+        y.copy_from_slice(&v.as_slice()[..n]);
+    }
+}
+
+/// c₀ + c₁·x + c₂·x² + …
+#[inline(always)]
+fn polynomial<S: Simd, const N: usize>(simd: S, x: f32x16<S>, c: [f32; N]) -> f32x16<S> {
+    let mut sum = f32x16::splat(simd, c[N - 1]);
+    for i in (0..N - 1).rev() {
+        sum = sum.mul_add(x, f32x16::splat(simd, c[i]));
+    }
+    sum
+}
+
+/// eˣ: x = n·ln 2 + r, |r| ≤ ln 2 / 2, eʳ = 1 + r + r²·q(r). Results below the smallest normal
+/// number become 0.
+#[inline(always)]
+pub fn exp<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
+    const LN2_HIGH: f32 = 0.693_359_4;
+    const LN2_LOW: f32 = -2.121_944_4e-4;
+    let n = (x * std::f32::consts::LOG2_E).round_ties_even();
+    let n = n.clamp(f32x16::splat(simd, -127.0), f32x16::splat(simd, 128.0));
+    let r = n.mul_add(f32x16::splat(simd, -LN2_HIGH), x);
+    let r = n.mul_add(f32x16::splat(simd, -LN2_LOW), r);
+    let q = polynomial(
+        simd,
+        r,
+        [
+            0.499_999_94,
+            0.166_665_15,
+            0.041_668_456,
+            0.008_369_419,
+            0.001_381_314_2,
+        ],
+    );
+    let e = (q * r).mul_add(r, r) + 1.0;
+    // 2ⁿ in two halves, so that n = 128 does not overflow before the product does.
+    let half = (n * 0.5).floor();
+    let y = e * power_of_two(simd, half) * power_of_two(simd, n - half);
+    let zero = f32x16::splat(simd, 0.0);
+    let infinity = f32x16::splat(simd, f32::INFINITY);
+    let y = x.simd_lt(f32x16::splat(simd, -87.336_55)).select(zero, y);
+    let y = x
+        .simd_gt(f32x16::splat(simd, 88.722_84))
+        .select(infinity, y);
+    // A NaN compares false everywhere, and n was clamped: put it back.
+    x.simd_eq(x).select(y, x)
+}
+
+/// 2ⁿ for whole −126 ≤ n ≤ 127, by writing the exponent.
+#[inline(always)]
+fn power_of_two<S: Simd>(simd: S, n: f32x16<S>) -> f32x16<S> {
+    let biased: u32x16<S> = (n + f32x16::splat(simd, 127.0)).to_int();
+    f32x16::from_bits(biased << 23)
+}
+
+/// 1 / (1 + e⁻ˣ).
+#[inline(always)]
+pub fn sigmoid<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
+    let one = f32x16::splat(simd, 1.0);
+    one / (one + exp(simd, -x))
+}
+
+/// tanh: x·p(x²) for |x| < 0.625, else 1 − 2/(e²ˣ + 1) with x's sign.
+#[inline(always)]
+pub fn tanh<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
+    let one = f32x16::splat(simd, 1.0);
+    let a = x.abs();
+    let p = polynomial(
+        simd,
+        x * x,
+        [
+            -0.333_333_28,
+            0.133_331_2,
+            -0.053_937_234,
+            0.021_652_633,
+            -0.008_065_131_5,
+            0.002_044_603_2,
+        ],
+    );
+    let small = (p * (x * x)).mul_add(x, x);
+    let large = (one - f32x16::splat(simd, 2.0) / (exp(simd, a + a) + one)).copysign(x);
+    a.simd_lt(f32x16::splat(simd, 0.625)).select(small, large)
+}
+
+/// erf: x·p(x²) for |x| < 1, else 1 − e^p(|x|) with x's sign, 1 from 4 on.
+#[inline(always)]
+pub fn erf<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
+    let one = f32x16::splat(simd, 1.0);
+    let a = x.abs().min(f32x16::splat(simd, 4.0));
+    let p = polynomial(
+        simd,
+        x * x,
+        [
+            0.128_379_17, // 2/√π − 1
+            -0.376_126_26,
+            0.112_835_854,
+            -0.026_853_811,
+            0.005_188_327_7,
+            -0.000_801_019_25,
+            7.853_858e-5,
+        ],
+    );
+    let small = p.mul_add(x, x);
+    let log_erfc = polynomial(
+        simd,
+        a,
+        [
+            0.000_188_467_79,
+            -1.129_580_3,
+            -0.633_216_4,
+            -0.108_422_1,
+            0.025_210_341,
+            -0.004_205_286,
+            0.000_441_472_92,
+            -2.169_763_9e-5,
+        ],
+    );
+    let large = (one - exp(simd, log_erfc)).copysign(x);
+    // A NaN fails the comparison and comes out of `small`.
+    let y = x.abs().simd_ge(one).select(large, small);
+    x.simd_eq(x).select(y, x)
+}
+
+/// Σ aᵢ·bᵢ over 16 lanes of partial sums.
+#[inline(always)]
+pub fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
+    let mut sum = f32x16::splat(simd, 0.0);
+    for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
+        sum = load(simd, a).mul_add(load(simd, b), sum);
+    }
+    simd.reduce_sum_f32x16(sum)
+}
+
+/// y += a·x.
+#[inline(always)]
+pub fn axpy<S: Simd>(simd: S, a: f32, x: &[f32], y: &mut [f32]) {
+    let a = f32x16::splat(simd, a);
+    for (x, y) in x.chunks(LANES).zip(y.chunks_mut(LANES)) {
+        store(a.mul_add(load(simd, x), load(simd, y)), y);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[inline(always)]
+    fn all<S: Simd>(simd: S, x: &[f32; 16]) -> [[f32; 16]; 4] {
+        let x = load(simd, x);
+        [exp(simd, x), erf(simd, x), tanh(simd, x), sigmoid(simd, x)].map(|v| {
+            let mut y = [0.0; 16];
+            store(v, &mut y);
+            y
+        })
+    }
+
+    /// Every 101st f32 of the domain, and all names of special values.
+    #[test]
+    fn functions_are_within_their_ulps_over_the_whole_domain() {
+        let names = ["exp", "erf", "tanh", "sigmoid"];
+        let exact: [fn(f64) -> f64; 4] =
+            [f64::exp, libm::erf, f64::tanh, |x| 1.0 / (1.0 + (-x).exp())];
+        let mut worst = [0.0_f64; 4];
+        let mut at = [0.0_f32; 4];
+        let mut bits = 0_u32;
+        while bits < 0x42ae_0000 {
+            // up to 87
+            let mut x = [0.0; 16];
+            for (lane, x) in x.iter_mut().enumerate() {
+                let value = f32::from_bits(bits + 101 * (lane as u32 / 2));
+                *x = if lane % 2 == 0 { value } else { -value };
+            }
+            bits += 101 * 8;
+            let y = dispatch!(level(), simd => all(simd, &x));
+            for f in 0..4 {
+                for lane in 0..16 {
+                    let truth = exact[f](f64::from(x[lane]));
+                    if truth.abs() < f64::from(f32::MIN_POSITIVE) {
+                        continue;
+                    }
+                    let ulp =
+                        f64::from((truth as f32).abs().next_up()) - f64::from((truth as f32).abs());
+                    let error = (f64::from(y[f][lane]) - truth).abs() / ulp;
+                    if error > worst[f] {
+                        (worst[f], at[f]) = (error, x[lane]);
+                    }
+                }
+            }
+        }
+        for f in 0..4 {
+            assert!(
+                worst[f] <= ULPS,
+                "{}: {} ulp at {}",
+                names[f],
+                worst[f],
+                at[f]
+            );
+        }
+        let special = [
+            f32::NAN,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+            100.0,
+            -100.0,
+            1e-40,
+            88.7,
+            -87.3,
+        ];
+        let mut x = [0.0; 16];
+        x[..8].copy_from_slice(&special);
+        let y = dispatch!(level(), simd => all(simd, &x));
+        for f in 0..4 {
+            assert!(y[f][0].is_nan(), "{} of NaN", names[f]);
+        }
+        assert_eq!(&y[0][1..5], &[f32::INFINITY, 0.0, f32::INFINITY, 0.0]);
+        assert_eq!(&y[1][1..3], &[1.0, -1.0]);
+        assert_eq!(&y[2][1..3], &[1.0, -1.0]);
+        assert_eq!(&y[3][1..3], &[1.0, 0.0]);
+    }
+
+    #[test]
+    fn short_slices_are_filled_up_with_zeros() {
+        let a: Vec<f32> = (0..21).map(|i| i as f32).collect();
+        let sum = dispatch!(level(), simd => dot(simd, &a, &a));
+        assert_eq!(sum, (0..21).map(|i| (i * i) as f32).sum::<f32>());
+        let mut y = vec![1.0; 21];
+        dispatch!(level(), simd => axpy(simd, 2.0, &a, &mut y));
+        assert!(
+            y.iter()
+                .enumerate()
+                .all(|(i, &y)| y == 1.0 + 2.0 * i as f32)
+        );
+    }
 }

@@ -1,0 +1,97 @@
+//! Convolution over height and width (cross-correlation, as PyTorch), W of shape
+//! (out, in/groups, k, k).
+//!
+//! With x̄ the padded input, s the stride, d the dilation and I(o) the input channels of the group
+//! of output channel o:
+//!
+//! y[n,o,r,c] = b[o] + Σ_{i∈I(o)} Σ_uv W[o,i,u,v] · x̄[n,i, s·r + d·u, s·c + d·v]
+//!
+//! - d_W[o,i,u,v] = Σ_nrc d_y[n,o,r,c] · x̄[n,i, s·r + d·u, s·c + d·v]
+//! - d_b[o] = Σ_nrc d_y[n,o,r,c]
+//! - d_x̄[n,i, s·r + d·u, s·c + d·v] += W[o,i,u,v] · d_y[n,o,r,c], and d_x is the adjoint of the
+//!   padding applied to d_x̄: cut off for zeros, added back to the mirrored pixel for `reflect`.
+
+mod reference;
+
+use super::layer::{Backward, Describe, Forward, Layer, TENSORS, TensorSpec, uniform};
+use super::spec::PaddingMode;
+use crate::Scalar;
+use crate::rng::Stream;
+
+#[derive(Clone)]
+pub(crate) struct Conv2d {
+    pub inputs: usize,
+    pub outputs: usize,
+    pub height: usize,
+    pub width: usize,
+    pub kernel: usize,
+    pub stride: usize,
+    pub padding: usize,
+    pub padding_mode: PaddingMode,
+    pub dilation: usize,
+    pub groups: usize,
+    pub bias: bool,
+}
+
+impl Conv2d {
+    /// The padded height and width.
+    pub fn padded(&self) -> (usize, usize) {
+        (
+            self.height + 2 * self.padding,
+            self.width + 2 * self.padding,
+        )
+    }
+
+    /// Pixels that the kernel spans.
+    pub fn span(&self) -> usize {
+        self.dilation * (self.kernel - 1) + 1
+    }
+
+    pub fn out_height(&self) -> usize {
+        (self.padded().0 - self.span()) / self.stride + 1
+    }
+
+    pub fn out_width(&self) -> usize {
+        (self.padded().1 - self.span()) / self.stride + 1
+    }
+
+    /// The pixel that the padded coordinate shows, if any.
+    pub fn source(&self, padded: usize, size: usize) -> Option<usize> {
+        let at = padded as isize - self.padding as isize;
+        let last = size as isize - 1;
+        match self.padding_mode {
+            PaddingMode::Zeros => (0..=last).contains(&at).then_some(at as usize),
+            PaddingMode::Reflect if at < 0 => Some((-at) as usize),
+            PaddingMode::Reflect if at > last => Some((2 * last - at) as usize),
+            PaddingMode::Reflect => Some(at as usize),
+        }
+    }
+}
+
+impl Describe for Conv2d {
+    fn tensors(&self) -> [Option<TensorSpec>; TENSORS] {
+        let shape = [
+            self.outputs,
+            self.inputs / self.groups,
+            self.kernel,
+            self.kernel,
+        ];
+        let bias = self.bias.then(|| TensorSpec::new("bias", &[self.outputs]));
+        [Some(TensorSpec::new("weight", &shape)), bias, None]
+    }
+
+    fn init(&self, _: usize, len: usize, stream: &mut Stream) -> Vec<f32> {
+        let fan_in = self.inputs / self.groups * self.kernel * self.kernel;
+        uniform(len, 1.0 / (fan_in as f64).sqrt(), stream)
+    }
+}
+
+impl<T: Scalar> Layer<T> for Conv2d {
+    fn forward(&self, io: Forward<'_, T>) {
+        reference::forward(self, io);
+    }
+
+    fn backward(&self, io: Backward<'_, T>) {
+        reference::backward(self, io);
+    }
+}

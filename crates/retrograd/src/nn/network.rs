@@ -1,0 +1,619 @@
+//! A network: layers in a row, with skips, over one flat parameter vector.
+
+use std::ops::Range;
+
+use super::activation::Activation;
+use super::conv_transpose2d::ConvTranspose2d;
+use super::conv2d::Conv2d;
+use super::dense::Dense;
+use super::dropout::Dropout;
+use super::kan::Kan;
+use super::layer::{Backward, Describe, Forward, Layer, Saved, TENSORS, room};
+use super::norm::Norm;
+use super::normalize::Normalize;
+use super::pool::Pool;
+use super::spec::{LayerSpec, NetworkSpec};
+use super::upsample::Upsample;
+use crate::rng::Key;
+use crate::verify::{Bundle, Case, FromBundle};
+use crate::{Buffer, Error, Grads, Layout, Model, Pass, Result, Scalar};
+
+/// A layer as built, every shape known.
+pub(crate) enum Node {
+    Dense(Dense),
+    Kan(Kan),
+    Conv2d(Conv2d),
+    ConvTranspose2d(ConvTranspose2d),
+    Pool(Pool),
+    Upsample(Upsample),
+    Norm(Norm),
+    Dropout(Dropout),
+    Normalize(Normalize),
+    Activation(Activation),
+    /// Another name for the values before it.
+    Flatten,
+    /// With the value of that number.
+    Concat(Value),
+    Add(Value),
+}
+
+/// The output of a layer, or the network's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Input,
+    Of(usize),
+}
+
+macro_rules! any_layer {
+    ($node:expr, $layer:ident => $use:expr, $skip:expr) => {
+        match $node {
+            Node::Dense($layer) => $use,
+            Node::Kan($layer) => $use,
+            Node::Conv2d($layer) => $use,
+            Node::ConvTranspose2d($layer) => $use,
+            Node::Pool($layer) => $use,
+            Node::Upsample($layer) => $use,
+            Node::Norm($layer) => $use,
+            Node::Dropout($layer) => $use,
+            Node::Normalize($layer) => $use,
+            Node::Activation($layer) => $use,
+            Node::Flatten | Node::Concat(_) | Node::Add(_) => $skip,
+        }
+    };
+}
+
+impl Node {
+    fn layer<T: Scalar>(&self) -> Option<&dyn Layer<T>> {
+        any_layer!(self, layer => Some(layer), None)
+    }
+
+    fn describe(&self) -> Option<&dyn Describe> {
+        any_layer!(self, layer => Some(layer), None)
+    }
+
+    fn describe_mut(&mut self) -> Option<&mut dyn Describe> {
+        any_layer!(self, layer => Some(layer), None)
+    }
+}
+
+/// A feed-forward network.
+///
+/// A batch is the samples' values, one sample after the other; its length decides the number of
+/// samples.
+pub struct Network {
+    spec: NetworkSpec,
+    pub(crate) nodes: Vec<Node>,
+    /// The shape of one sample of every layer's output.
+    pub(crate) shapes: Vec<Vec<usize>>,
+    /// Where every layer's tensors are, by slot.
+    pub(crate) tensors: Vec<[Range<usize>; TENSORS]>,
+    layout: Layout,
+}
+
+/// What a network's forward leaves for backward.
+pub struct NetworkTape<T> {
+    /// Every layer's output (empty where it is another name for an earlier one).
+    values: Vec<Vec<T>>,
+    d_values: Vec<Vec<T>>,
+    saved: Vec<Saved<T>>,
+    /// For a gradient that is added to one already there.
+    added: Vec<T>,
+    samples: usize,
+}
+
+impl<T> Default for NetworkTape<T> {
+    fn default() -> Self {
+        NetworkTape {
+            values: Vec::new(),
+            d_values: Vec::new(),
+            saved: Vec::new(),
+            added: Vec::new(),
+            samples: 0,
+        }
+    }
+}
+
+impl Network {
+    /// Builds a network; every shape and option is checked here.
+    pub fn new(spec: &NetworkSpec) -> Result<Self> {
+        if spec.family != "network" {
+            return Err(Error::invalid("model.family", &spec.family, "network"));
+        }
+        if spec.input.is_empty() || spec.input.contains(&0) {
+            let got = format!("{:?}", spec.input);
+            return Err(Error::invalid("model.input", got, "sizes of at least 1"));
+        }
+        if spec.layers.is_empty() {
+            return Err(Error::invalid("model.layers", "none", "at least one layer"));
+        }
+        if spec.layers.len() > MAX_LAYERS {
+            let needed = format!("at most {MAX_LAYERS}");
+            return Err(Error::invalid("model.layers", spec.layers.len(), needed));
+        }
+        if spec
+            .layers
+            .iter()
+            .all(|l| matches!(l, LayerSpec::Flatten {}))
+        {
+            return Err(Error::invalid(
+                "model.layers",
+                "nothing but flatten",
+                "a layer that computes",
+            ));
+        }
+        let mut network = Network {
+            spec: spec.clone(),
+            nodes: Vec::new(),
+            shapes: Vec::new(),
+            tensors: Vec::new(),
+            layout: Layout::new(),
+        };
+        for (index, layer) in spec.layers.iter().enumerate() {
+            let (node, shape) = network.build(index, layer)?;
+            let mut ranges = [(); TENSORS].map(|()| 0..0);
+            if let Some(describe) = node.describe() {
+                for (range, tensor) in ranges.iter_mut().zip(describe.tensors()) {
+                    if let Some(t) = tensor {
+                        let name = format!("{index}.{}", t.name);
+                        *range = network.layout.push_stored(name, &t.shape, &t.order);
+                    }
+                }
+            }
+            network.nodes.push(node);
+            network.shapes.push(shape);
+            network.tensors.push(ranges);
+        }
+        Ok(network)
+    }
+
+    /// What it was built from.
+    pub fn spec(&self) -> &NetworkSpec {
+        &self.spec
+    }
+
+    /// The shape of one sample of the output.
+    pub fn output_shape(&self) -> &[usize] {
+        self.shapes.last().expect("at least one layer")
+    }
+
+    /// The length of one sample of the input.
+    pub fn input_len(&self) -> usize {
+        self.spec.input.iter().product()
+    }
+
+    /// The length of one sample of the output.
+    pub fn output_len(&self) -> usize {
+        self.output_shape().iter().product()
+    }
+
+    /// Whether a batch fits: whole samples, at least one, every value finite.
+    pub fn check_batch(&self, batch: &[f32]) -> Result<()> {
+        let sample = self.input_len();
+        if batch.is_empty() || !batch.len().is_multiple_of(sample) {
+            let needed = format!("a multiple of {sample}, the input {:?}", self.spec.input);
+            return Err(Error::invalid(
+                "batch",
+                format!("{} values", batch.len()),
+                needed,
+            ));
+        }
+        if let Some(i) = batch.iter().position(|v| !v.is_finite()) {
+            let what = format!("sample {}, value {}", i / sample, i % sample);
+            return Err(Error::invalid(what, batch[i], "a finite number"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn shape_of(&self, value: Value) -> &[usize] {
+        match value {
+            Value::Input => &self.spec.input,
+            Value::Of(layer) => &self.shapes[layer],
+        }
+    }
+
+    /// The value that layer `index` reads.
+    pub(super) fn before(index: usize) -> Value {
+        index.checked_sub(1).map_or(Value::Input, Value::Of)
+    }
+
+    /// The value whose numbers a flattened value shares.
+    fn stored(&self, value: Value) -> Value {
+        match value {
+            Value::Of(layer) if matches!(self.nodes[layer], Node::Flatten) => {
+                self.stored(Self::before(layer))
+            }
+            other => other,
+        }
+    }
+
+    /// Whether anything in the layer is trained.
+    fn is_trained(&self, layer: usize) -> bool {
+        self.tensors[layer]
+            .iter()
+            .any(|r| !r.is_empty() && !self.layout.is_frozen(r.clone()))
+    }
+
+    fn params_of<'a, T>(&self, layer: usize, params: &'a [T]) -> [&'a [T]; TENSORS] {
+        [0, 1, 2].map(|slot| &params[self.tensors[layer][slot].clone()])
+    }
+
+    /// The gradients of a layer's trained tensors; frozen and absent ones are `None`.
+    fn d_params_of<'a, T>(
+        &self,
+        layer: usize,
+        mut d_params: Option<&'a mut [T]>,
+    ) -> [Option<&'a mut [T]>; TENSORS] {
+        // The tensors of a layer lie one after the other: split off one at a time.
+        let mut taken = 0;
+        [0, 1, 2].map(|slot| {
+            let range = self.tensors[layer][slot].clone();
+            if range.is_empty() {
+                return None;
+            }
+            let rest = d_params.take()?.split_at_mut(range.start - taken).1;
+            let (own, rest) = rest.split_at_mut(range.len());
+            taken = range.end;
+            d_params = Some(rest);
+            (!self.layout.is_frozen(range)).then_some(own)
+        })
+    }
+}
+
+impl<T: Scalar> NetworkTape<T> {
+    fn value<'a>(&'a self, value: Value, input: &'a [T]) -> &'a [T] {
+        match value {
+            Value::Input => input,
+            Value::Of(layer) => &self.values[layer],
+        }
+    }
+}
+
+impl Model for Network {
+    type Input<T: Scalar> = Vec<T>;
+    type Tape<T: Scalar> = NetworkTape<T>;
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn layout_mut(&mut self) -> &mut Layout {
+        &mut self.layout
+    }
+
+    fn init(&self, seed: u64) -> Vec<f32> {
+        let mut params = vec![0.0; self.layout.len()];
+        for (layer, node) in self.nodes.iter().enumerate() {
+            let Some(describe) = node.describe() else {
+                continue;
+            };
+            for (slot, range) in self.tensors[layer].iter().enumerate() {
+                let tensor = self.layout.tensors().iter().find(|t| t.range() == *range);
+                let Some(tensor) = tensor.filter(|_| !range.is_empty()) else {
+                    continue;
+                };
+                // A stream of its own for every tensor: equal shapes start with other weights.
+                let index = (layer * TENSORS + slot) as u64;
+                let mut stream = Key::new(seed).purpose("init").index(index).stream();
+                let values = describe.init(slot, tensor.len(), &mut stream);
+                tensor.from_torch(&values, &mut params[range.clone()]);
+            }
+        }
+        params
+    }
+
+    fn forward<T: Scalar>(
+        &self,
+        params: &[T],
+        input: &Vec<T>,
+        pass: &Pass,
+        tape: &mut NetworkTape<T>,
+    ) {
+        let samples = input.len() / self.input_len();
+        tape.samples = samples;
+        tape.values.resize_with(self.nodes.len(), Vec::new);
+        tape.d_values.resize_with(self.nodes.len(), Vec::new);
+        tape.saved.resize_with(self.nodes.len(), Saved::default);
+        for (layer, node) in self.nodes.iter().enumerate() {
+            let before = self.stored(Self::before(layer));
+            let len = samples * self.shapes[layer].iter().product::<usize>();
+            // Taken out, so that the values before it can be read meanwhile.
+            let mut y = std::mem::take(&mut tape.values[layer]);
+            if let Some(built) = node.layer::<T>() {
+                let mut saved = std::mem::take(&mut tape.saved[layer]);
+                built.forward(Forward {
+                    params: self.params_of(layer, params),
+                    x: tape.value(before, input),
+                    y: room(&mut y, len),
+                    samples,
+                    saved: &mut saved,
+                    pass,
+                });
+                tape.saved[layer] = saved;
+            } else {
+                match *node {
+                    Node::Concat(with) => {
+                        let [x, other] = [before, self.stored(with)].map(|v| tape.value(v, input));
+                        let (a, b) = (x.len() / samples, other.len() / samples);
+                        let rows = x.chunks_exact(a).zip(other.chunks_exact(b));
+                        for ((x, other), y) in rows.zip(room(&mut y, len).chunks_exact_mut(a + b)) {
+                            y[..a].copy_from_slice(x);
+                            y[a..].copy_from_slice(other);
+                        }
+                    }
+                    Node::Add(with) => {
+                        let [x, other] = [before, self.stored(with)].map(|v| tape.value(v, input));
+                        for ((y, &x), &o) in room(&mut y, len).iter_mut().zip(x).zip(other) {
+                            *y = x + o;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            tape.values[layer] = y;
+        }
+    }
+
+    fn output<'t, T: Scalar>(&self, tape: &'t NetworkTape<T>) -> &'t [T] {
+        match self.stored(Value::Of(self.nodes.len() - 1)) {
+            Value::Of(layer) => &tape.values[layer],
+            // Nothing but flattens: the output is the input, which forward has no copy of.
+            Value::Input => unreachable!("refused when built"),
+        }
+    }
+
+    fn backward<T: Scalar>(
+        &self,
+        params: &[T],
+        input: &Vec<T>,
+        pass: &Pass,
+        tape: &mut NetworkTape<T>,
+        d_output: &[T],
+        grads: Grads<'_, T>,
+    ) {
+        let Grads {
+            params: mut d_params,
+            input: mut d_input,
+            accumulate,
+        } = grads;
+        if let Some(d_params) = d_params.as_deref_mut()
+            && !accumulate
+        {
+            d_params.fill(T::ZERO);
+        }
+        if let Some(d_input) = d_input.as_deref_mut() {
+            d_input.fill(T::ZERO);
+        }
+        let samples = tape.samples;
+        let last = self.nodes.len() - 1;
+        // Whether anything that is asked for depends on a value.
+        let wants_params = d_params.is_some();
+        let wants_input = d_input.is_some();
+        let mut wanted = [false; MAX_LAYERS];
+        for layer in 0..=last {
+            let wanted_of = |v: Value| match v {
+                Value::Input => wants_input,
+                Value::Of(l) => wanted[l],
+            };
+            let with = match self.nodes[layer] {
+                Node::Concat(v) | Node::Add(v) => wanted_of(v),
+                _ => false,
+            };
+            wanted[layer] =
+                with || wanted_of(Self::before(layer)) || (wants_params && self.is_trained(layer));
+        }
+        // Whether a value's gradient has its first contribution.
+        let mut written = [false; MAX_LAYERS];
+        let mut d_input_written = false;
+        if let Value::Of(layer) = self.stored(Value::Of(last)) {
+            room(&mut tape.d_values[layer], d_output.len()).copy_from_slice(d_output);
+            written[layer] = true;
+        }
+        for layer in (0..=last).rev() {
+            if !wanted[layer] || matches!(self.nodes[layer], Node::Flatten) {
+                continue;
+            }
+            let d_y = std::mem::take(&mut tape.d_values[layer]);
+            if !written[layer] {
+                // Nothing after it reads this value.
+                tape.d_values[layer] = d_y;
+                continue;
+            }
+            let before = self.stored(Self::before(layer));
+            let is_wanted = |v: Value| match v {
+                Value::Input => wants_input,
+                Value::Of(l) => wanted[l],
+            };
+            if let Some(built) = self.nodes[layer].layer::<T>() {
+                let mut saved = std::mem::take(&mut tape.saved[layer]);
+                let mut added = std::mem::take(&mut tape.added);
+                let mut d_before = match before {
+                    Value::Of(l) => std::mem::take(&mut tape.d_values[l]),
+                    Value::Input => Vec::new(),
+                };
+                let x = tape.value(before, input);
+                let adds = match before {
+                    Value::Of(l) => written[l],
+                    Value::Input => d_input_written,
+                };
+                let d_x = is_wanted(before).then(|| {
+                    if adds {
+                        room(&mut added, x.len())
+                    } else {
+                        match before {
+                            Value::Of(_) => room(&mut d_before, x.len()),
+                            Value::Input => d_input.as_deref_mut().expect("wanted"),
+                        }
+                    }
+                });
+                let has_d_x = d_x.is_some();
+                built.backward(Backward {
+                    params: self.params_of(layer, params),
+                    x,
+                    y: &tape.values[layer],
+                    d_y: &d_y,
+                    samples,
+                    saved: &mut saved,
+                    pass,
+                    d_params: self.d_params_of(layer, d_params.as_deref_mut()),
+                    d_x,
+                });
+                if has_d_x {
+                    match before {
+                        Value::Of(l) => {
+                            if adds {
+                                add(&mut d_before, &added);
+                            }
+                            written[l] = true;
+                        }
+                        Value::Input => {
+                            if adds {
+                                add(d_input.as_deref_mut().expect("wanted"), &added);
+                            }
+                            d_input_written = true;
+                        }
+                    }
+                }
+                if let Value::Of(l) = before {
+                    tape.d_values[l] = d_before;
+                }
+                tape.saved[layer] = saved;
+                tape.added = added;
+            } else if let Node::Concat(with) | Node::Add(with) = self.nodes[layer] {
+                let is_concat = matches!(self.nodes[layer], Node::Concat(_));
+                let with = self.stored(with);
+                let total = d_y.len() / samples;
+                let own = tape.value(before, input).len() / samples;
+                let ranges = if is_concat {
+                    [0..own, own..total]
+                } else {
+                    [0..total, 0..total]
+                };
+                for (value, range) in [before, with].into_iter().zip(ranges) {
+                    if !is_wanted(value) {
+                        continue;
+                    }
+                    let len = samples * range.len();
+                    let (d_value, is_written) = match value {
+                        Value::Input => (
+                            d_input.as_deref_mut().expect("wanted"),
+                            &mut d_input_written,
+                        ),
+                        Value::Of(l) => (room(&mut tape.d_values[l], len), &mut written[l]),
+                    };
+                    for (d_value, d_y) in d_value
+                        .chunks_exact_mut(range.len())
+                        .zip(d_y.chunks_exact(total))
+                    {
+                        if *is_written {
+                            add(d_value, &d_y[range.clone()]);
+                        } else {
+                            d_value.copy_from_slice(&d_y[range.clone()]);
+                        }
+                    }
+                    *is_written = true;
+                }
+            }
+            tape.d_values[layer] = d_y;
+        }
+    }
+
+    fn cast_input<T: Scalar, U: Scalar>(&self, input: &Vec<T>) -> Vec<U> {
+        crate::scalar::cast(input)
+    }
+
+    fn pattern<T: Scalar>(
+        &self,
+        _: &[T],
+        input: &Vec<T>,
+        tape: &NetworkTape<T>,
+        pattern: &mut Vec<u32>,
+    ) {
+        for (layer, node) in self.nodes.iter().enumerate() {
+            if let Some(built) = node.layer::<T>() {
+                let x = tape.value(self.stored(Self::before(layer)), input);
+                built.pattern(x, &tape.saved[layer], pattern);
+            }
+        }
+    }
+
+    fn buffers(&self) -> Vec<Buffer> {
+        let mut all = Vec::new();
+        for (layer, node) in self.nodes.iter().enumerate() {
+            for mut buffer in node.describe().map_or_else(Vec::new, Describe::buffers) {
+                buffer.name = format!("{layer}.{}", buffer.name);
+                all.push(buffer);
+            }
+        }
+        all
+    }
+
+    fn set_buffer(&mut self, buffer: &Buffer) -> Result<()> {
+        let what = || format!("buffer {}", buffer.name);
+        if let Some(i) = buffer.values.iter().position(|v| !v.is_finite()) {
+            let element = format!("{}, element {i}", what());
+            return Err(Error::invalid(element, buffer.values[i], "a finite number"));
+        }
+        if let Some((layer, name)) = buffer.name.split_once('.')
+            && let Ok(layer) = layer.parse::<usize>()
+            && let Some(node) = self.nodes.get_mut(layer)
+            && let Some(describe) = node.describe_mut()
+            && describe.set_buffer(name, buffer)?
+        {
+            return Ok(());
+        }
+        let names: Vec<String> = self.buffers().into_iter().map(|b| b.name).collect();
+        let needed = format!("one of the model's buffers: [{}]", names.join(", "));
+        Err(Error::invalid(what(), "no such buffer", needed))
+    }
+
+    fn absorb(&mut self, tape: &NetworkTape<f32>) {
+        for (node, saved) in self.nodes.iter_mut().zip(&tape.saved) {
+            if let Some(describe) = node.describe_mut() {
+                describe.absorb(saved, tape.samples);
+            }
+        }
+    }
+}
+
+/// The most layers; bookkeeping of a backward pass lives on the stack.
+pub(crate) const MAX_LAYERS: usize = 1024;
+
+fn add<T: Scalar>(to: &mut [T], from: &[T]) {
+    for (a, &b) in to.iter_mut().zip(from) {
+        *a += b;
+    }
+}
+
+impl FromBundle for Network {
+    fn from_bundle(bundle: &Bundle) -> Result<Case<Self>> {
+        let mut model = Network::new(&bundle.model_spec()?)?;
+        for name in bundle.names().filter_map(|n| n.strip_prefix("buffer/")) {
+            let array = bundle.array(&format!("buffer/{name}"))?;
+            model.set_buffer(&Buffer {
+                name: name.into(),
+                shape: array.shape.clone(),
+                values: array.values.clone(),
+            })?;
+        }
+        let x = bundle.array("input/x")?;
+        let sample = &model.spec.input;
+        if x.shape.len() != sample.len() + 1 || x.shape[1..] != sample[..] || x.shape[0] == 0 {
+            let problem = format!("shape {:?}, the model needs [samples, {sample:?}]", x.shape);
+            return Err(Error::file(&bundle.path, "input/x", problem));
+        }
+        if let Some(i) = x.values.iter().position(|v| !v.is_finite()) {
+            let problem = format!("element {i} is {}", x.values[i]);
+            return Err(Error::file(&bundle.path, "input/x", problem));
+        }
+        let target = bundle.target()?;
+        bundle
+            .loss
+            .check(x.shape[0] * model.output_len(), &target)?;
+        Ok(Case {
+            params: bundle.flat(&model, "param")?,
+            input: x.values.clone(),
+            target,
+            model,
+        })
+    }
+}
