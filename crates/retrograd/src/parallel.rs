@@ -123,6 +123,39 @@ pub fn for_each_mut<T: Send>(
     }
 }
 
+/// Runs independent jobs, each alone on a thread of its own: everything parallel inside a job
+/// stays on that thread. For jobs that keep state by thread (the verifier's roundings). Results
+/// come in the order of the jobs; at most [`threads`] run at a time.
+pub fn isolated<R: Send>(jobs: usize, work: impl Fn(usize) -> R + Send + Sync) -> Vec<R> {
+    let workers = threads().min(jobs);
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let results = std::sync::Mutex::new((0..jobs).map(|_| None).collect::<Vec<Option<R>>>());
+    let run = || {
+        with_threads(1, || {
+            loop {
+                let job = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                if job >= jobs {
+                    return;
+                }
+                let result = work(job);
+                results.lock().expect("no job panicked")[job] = Some(result);
+            }
+        });
+    };
+    // Threads of the system, not rayon's: a rayon thread that waits would start a second job
+    // inside the first.
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(run);
+        }
+    });
+    let results = results.into_inner().expect("no job panicked");
+    results
+        .into_iter()
+        .map(|result| result.expect("every job ran"))
+        .collect()
+}
+
 /// The two closures side by side, for the two halves of a tree.
 pub fn join<A: Send, B: Send>(
     a: impl FnOnce() -> A + Send,

@@ -1,7 +1,61 @@
-//! Verification.
+//! Verification: a chain of checks, each link of which localises a fault.
+//!
+//! 1. Central differences on the f64 reference ↔ the f64 reference's gradients ([`differences`]).
+//! 2. The f64 reference ↔ PyTorch, from bundles ([`Bundle`]): 1e-10 of the tensor's largest element.
+//! 3. The CPU's f32 kernels, and 4. a GPU's ↔ the f64 reference, within a bound that is predicted
+//!    beforehand by the same code for every model ([`precision`]).
+//! 5. Any number of threads ↔ one: equal bits; and memory used before ↔ fresh memory.
+//! 6. Optimizer steps ↔ the f64 reference's and PyTorch's.
+//! 7. Mutants: deliberate faults, every one of which the checks must catch.
+//!
+//! What cannot be checked says so and never counts as passed.
+//!
+//! [`check`] takes any [`Model`] and a batch:
+//!
+//! ```no_run
+//! # use retrograd::{Loss, Model, Target, verify};
+//! # fn example<M: Model>(model: &M, input: &M::Input<f32>, target: &Target<f32>) {
+//! let params = model.init(0);
+//! let report = verify::check("mine", model, &params, input, target, Loss::Mse, &Default::default());
+//! let report = report.unwrap();
+//! print!("{}{}\n", report.table(), report.summary());
+//! assert!(report.passed());
+//! # }
+//! ```
 
 mod bundle;
+mod chain;
+mod device;
+pub mod differences;
+pub mod precision;
+mod report;
 mod rounded;
+mod subject;
+#[cfg(test)]
+mod tests;
 
 pub use bundle::{Array, Bundle, BundleOptimizer, Case, FromBundle};
-pub use rounded::Rounded;
+pub use chain::{Expectation, Options, Progress, check_on};
+pub use device::{Cpu, Device};
+pub use report::{
+    Counts, Link, Report, Row, Verdict, Worst, compare, compare_some, largest, table,
+};
+pub use rounded::{Granted, Margin, Rounded};
+pub use subject::{Evaluation, Runner, Subject, Trajectory};
+
+use crate::{Loss, Model, Result, Target};
+
+/// Checks any model on a batch: central differences, f32 kernels, threads, reused memory and
+/// trajectories. An error where the arguments don't fit together.
+pub fn check<M: Model>(
+    name: &str,
+    model: &M,
+    params: &[f32],
+    input: &M::Input<f32>,
+    target: &Target<f32>,
+    loss: Loss,
+    options: &Options,
+) -> Result<Report> {
+    let subject = Subject::new(name, model, params, input, target, loss)?;
+    check_on(&subject, &mut Cpu, options)
+}

@@ -5,6 +5,14 @@
 //! how much of a difference rounding can explain: Monte Carlo arithmetic. The chance of rounding
 //! up is the share of the interval already covered, so that rounding is right on average and a
 //! result that f32 holds exactly stays as it is.
+//!
+//! # Functions
+//!
+//! exp, tanh, erf … are not correctly rounded anywhere. What a device may be wrong by is written
+//! in a [`Granted`] table, and a call on the verifier's number is off by a random part of it:
+//! half of that is drawn anew at every call, half once a run and function, because a polynomial
+//! that is too large tends to be too large everywhere. With m the margin at this argument,
+//! w and c uniform in [−1, 1], the result is y + m·(w + c)/2, then rounded.
 
 use std::cell::Cell;
 use std::iter::Sum;
@@ -12,8 +20,149 @@ use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssi
 
 use crate::scalar::{Scalar, sealed};
 
+/// One unit in the last place of f32, relative to a number in [1, 2).
+const ULP: f64 = 1.0 / 8_388_608.0;
+
+/// How far a function's result may be from the exact one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Margin {
+    /// Units in the last place of the result.
+    pub ulps: f64,
+    /// The same for every unit of the argument's magnitude.
+    pub ulps_per_x: f64,
+    /// An absolute error; where it is larger than the others it counts instead of them.
+    pub absolute: f64,
+}
+
+impl Margin {
+    const fn ulps(ulps: f64) -> Self {
+        Margin {
+            ulps,
+            ulps_per_x: 0.0,
+            absolute: 0.0,
+        }
+    }
+
+    fn at(&self, x: f64, y: f64) -> f64 {
+        let relative = (self.ulps + self.ulps_per_x * x.abs()) * ULP * y.abs();
+        relative.max(self.absolute)
+    }
+}
+
+/// What a device's functions may be wrong by, beyond the rounding of their result.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Granted {
+    /// The name in reports.
+    pub name: &'static str,
+    /// eˣ.
+    pub exp: Margin,
+    /// ln x and ln(1 + x).
+    pub ln: Margin,
+    /// tanh x.
+    pub tanh: Margin,
+    /// √x.
+    pub sqrt: Margin,
+    /// erf x.
+    pub erf: Margin,
+    /// 1 / (1 + e⁻ˣ), over what its exp and its division bring with them.
+    pub sigmoid: Margin,
+    /// x / y.
+    pub div: Margin,
+}
+
+impl Granted {
+    /// Every function rounded once and nothing else.
+    pub const EXACT: Granted = Granted {
+        name: "exact",
+        exp: Margin::ulps(0.0),
+        ln: Margin::ulps(0.0),
+        tanh: Margin::ulps(0.0),
+        sqrt: Margin::ulps(0.0),
+        erf: Margin::ulps(0.0),
+        sigmoid: Margin::ulps(0.0),
+        div: Margin::ulps(0.0),
+    };
+
+    /// The CPU. Arithmetic and square roots are IEEE 754's; the polynomials of the SIMD kernels
+    /// and of libm are held to these by the tests of the functions themselves.
+    pub const CPU: Granted = Granted {
+        name: "cpu",
+        exp: Margin::ulps(2.0),
+        ln: Margin::ulps(2.0),
+        tanh: Margin::ulps(4.0),
+        sqrt: Margin::ulps(0.0),
+        erf: Margin::ulps(4.0),
+        sigmoid: Margin::ulps(2.0),
+        div: Margin::ulps(0.0),
+    };
+
+    /// A GPU: what WGSL's specification ("Floating point accuracy") grants f32.
+    pub const WGSL: Granted = Granted {
+        name: "gpu",
+        // exp(x): (3 + 2·|x|) ULP.
+        exp: Margin {
+            ulps: 3.0,
+            ulps_per_x: 2.0,
+            absolute: 0.0,
+        },
+        // log(x): an absolute 2⁻²¹ within [0.5, 2], 3 ULP elsewhere.
+        ln: Margin {
+            ulps: 3.0,
+            ulps_per_x: 0.0,
+            absolute: 1.0 / 2_097_152.0,
+        },
+        // tanh(x): the worse of an absolute 1e-5 and what sinh/cosh inherit.
+        tanh: Margin {
+            ulps: 9.0,
+            ulps_per_x: 4.0,
+            absolute: 1e-5,
+        },
+        // sqrt(x): as 1/inverseSqrt(x), 2 ULP of the one and 2.5 of the other.
+        sqrt: Margin::ulps(4.5),
+        // Not in WGSL: the kernels' polynomial, times an exp(−x²).
+        erf: Margin {
+            ulps: 5.0,
+            ulps_per_x: 2.0,
+            absolute: 2e-7,
+        },
+        // Through exp and division, which bring their own.
+        sigmoid: Margin::ulps(1.0),
+        // x / y: 2.5 ULP.
+        div: Margin::ulps(2.5),
+    };
+}
+
+/// The functions of a [`Granted`] table, by their place in the run's systematic shares.
+#[derive(Clone, Copy)]
+enum Function {
+    Exp,
+    Ln,
+    Tanh,
+    Sqrt,
+    Erf,
+    Sigmoid,
+    Div,
+}
+
+/// splitmix64's step.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// STEP's inverse modulo 2⁶⁴ (Newton doubles the number of right bits), to count the steps.
+const STEP_INVERSE: u64 = {
+    let mut inverse = STEP;
+    let mut i = 0;
+    while i < 6 {
+        inverse = inverse.wrapping_mul(2_u64.wrapping_sub(STEP.wrapping_mul(inverse)));
+        i += 1;
+    }
+    inverse
+};
+
 thread_local! {
-    static STATE: Cell<u64> = const { Cell::new(0x9e37_79b9_7f4a_7c15) };
+    static STATE: Cell<u64> = const { Cell::new(STEP) };
+    static START: Cell<u64> = const { Cell::new(STEP) };
+    static GRANTED: Cell<&'static Granted> = const { Cell::new(&Granted::EXACT) };
+    static SHARES: Cell<[f64; 7]> = const { Cell::new([0.0; 7]) };
 }
 
 /// A number that rounds at random; see the module's text.
@@ -21,18 +170,45 @@ thread_local! {
 pub struct Rounded(f64);
 
 impl Rounded {
-    /// Starts this thread's random roundings anew. Runs with equal seeds are equal.
+    /// Starts this thread's random roundings anew, with exact functions. Runs with equal seeds are
+    /// equal.
     pub fn seed(seed: u64) {
-        STATE.set(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d);
+        Self::start(seed, &Granted::EXACT);
     }
 
-    /// splitmix64.
+    /// Starts a run on this thread whose functions are off by parts of what is granted.
+    pub fn start(seed: u64, granted: &'static Granted) {
+        let state = seed.wrapping_mul(STEP) ^ 0x5851_f42d_4c95_7f2d;
+        STATE.set(state);
+        GRANTED.set(granted);
+        let mut shares = [0.0; 7];
+        for share in &mut shares {
+            *share = Self::signed();
+        }
+        SHARES.set(shares);
+        START.set(STATE.get());
+    }
+
+    /// Results rounded on this thread since the start: the cost of a run.
+    pub fn count() -> u64 {
+        STATE
+            .get()
+            .wrapping_sub(START.get())
+            .wrapping_mul(STEP_INVERSE)
+    }
+
+    /// splitmix64, without its last mixing step: 29 well-mixed bits are enough.
     #[inline(always)]
     fn bits() -> u64 {
-        let state = STATE.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let state = STATE.get().wrapping_add(STEP);
         STATE.set(state);
         let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z ^ (z >> 31)
+    }
+
+    /// Uniform in [−1, 1).
+    fn signed() -> f64 {
+        (Self::bits() >> 11) as f64 * (2.0 / 9_007_199_254_740_992.0) - 1.0
     }
 
     /// f32 keeps 29 bits less of the fraction than f64. Adding a random number below 2²⁹ to the
@@ -40,11 +216,52 @@ impl Rounded {
     #[inline(always)]
     fn round(x: f64) -> Self {
         const CUT: u64 = (1 << 29) - 1;
+        /// The biased exponents of f32's normal numbers, 2⁻¹²⁶ to 2¹²⁷, in f64.
+        const SMALLEST: u64 = 1023 - 126;
+        const RANGE: u64 = 254;
         let bits = x.to_bits();
-        if bits & CUT == 0 || !x.is_finite() {
+        if bits & CUT == 0 && x == 0.0 {
+            return Rounded(x);
+        }
+        let exponent = (bits >> 52) & 0x7ff;
+        if exponent.wrapping_sub(SMALLEST) >= RANGE {
+            return Self::round_unusual(x);
+        }
+        if bits & CUT == 0 {
             return Rounded(x);
         }
         Rounded(f64::from_bits((bits + (Self::bits() & CUT)) & !CUT))
+    }
+
+    /// What f32 has as subnormals or not at all.
+    #[cold]
+    fn round_unusual(x: f64) -> Self {
+        if !x.is_finite() {
+            return Rounded(x);
+        }
+        if x.abs() > 1.0 {
+            return Rounded(f64::INFINITY.copysign(x));
+        }
+        let smallest = f64::from(f32::from_bits(1));
+        let units = x.abs() / smallest;
+        let up = (Self::bits() >> 11) as f64 / 9_007_199_254_740_992.0 < units.fract();
+        let units = units.floor() + if up { 1.0 } else { 0.0 };
+        Rounded((units * smallest).copysign(x))
+    }
+
+    /// The result y of a function at x, off by a random part of its margin.
+    #[inline]
+    fn granted(function: Function, margin: impl Fn(&Granted) -> Margin, x: f64, y: f64) -> Self {
+        let granted = GRANTED.get();
+        if granted.name == Granted::EXACT.name {
+            return Self::round(y);
+        }
+        let margin = margin(granted).at(x, y);
+        if margin == 0.0 || y == 0.0 {
+            return Self::round(y);
+        }
+        let share = SHARES.get()[function as usize];
+        Self::round(y + margin * 0.5 * (Self::signed() + share))
     }
 }
 
@@ -57,6 +274,9 @@ macro_rules! operator {
                 Self::round(self.0.$method(other.0))
             }
         }
+        operator!(@assign $method, $assign, $assign_method);
+    };
+    (@assign $method:ident, $assign:ident, $assign_method:ident) => {
         impl $assign for Rounded {
             #[inline(always)]
             fn $assign_method(&mut self, other: Self) {
@@ -68,7 +288,14 @@ macro_rules! operator {
 operator!(Add, add, AddAssign, add_assign);
 operator!(Sub, sub, SubAssign, sub_assign);
 operator!(Mul, mul, MulAssign, mul_assign);
-operator!(Div, div, DivAssign, div_assign);
+
+impl Div for Rounded {
+    type Output = Self;
+    fn div(self, other: Self) -> Self {
+        Self::granted(Function::Div, |g| g.div, 0.0, self.0 / other.0)
+    }
+}
+operator!(@assign div, DivAssign, div_assign);
 
 impl Neg for Rounded {
     type Output = Self;
@@ -96,27 +323,88 @@ impl Scalar for Rounded {
         self.0
     }
     fn exp(self) -> Self {
-        Self::round(self.0.exp())
+        Self::granted(Function::Exp, |g| g.exp, self.0, self.0.exp())
     }
     fn ln(self) -> Self {
-        Self::round(self.0.ln())
+        Self::granted(Function::Ln, |g| g.ln, 0.0, self.0.ln())
     }
     fn ln_1p(self) -> Self {
-        Self::round(self.0.ln_1p())
+        Self::granted(Function::Ln, |g| g.ln, 0.0, self.0.ln_1p())
     }
     fn tanh(self) -> Self {
-        Self::round(self.0.tanh())
+        Self::granted(Function::Tanh, |g| g.tanh, self.0, self.0.tanh())
     }
     fn sqrt(self) -> Self {
-        Self::round(self.0.sqrt())
+        Self::granted(Function::Sqrt, |g| g.sqrt, 0.0, self.0.sqrt())
     }
     fn erf(self) -> Self {
-        Self::round(libm::erf(self.0))
+        Self::granted(Function::Erf, |g| g.erf, self.0, libm::erf(self.0))
     }
     fn sigmoid(self) -> Self {
-        Self::ONE / (Self::ONE + (-self).exp())
+        let y = Self::ONE / (Self::ONE + (-self).exp());
+        Self::granted(Function::Sigmoid, |g| g.sigmoid, self.0, y.0)
     }
     fn abs(self) -> Self {
         Rounded(self.0.abs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_f32s_one_of_the_two_neighbours_and_right_on_average() {
+        Rounded::seed(1);
+        for exact in [1.0 / 3.0, -2.0 / 7.0, 1e10 / 3.0, 1e-20 / 3.0, 1e-42 / 3.0] {
+            let n = 20_000;
+            let mut mean = 0.0;
+            let nearest = exact as f32;
+            let spacing = f64::from(nearest.next_up() - nearest).abs();
+            for _ in 0..n {
+                let x = Rounded::from_f64(exact).to_f64();
+                assert_eq!(x, f64::from(x as f32), "{exact}: not an f32");
+                assert!((x - exact).abs() < spacing, "{exact}: not a neighbour");
+                mean += (x - exact) / spacing / f64::from(n);
+            }
+            // The standard deviation of one rounding is at most half a spacing: five errors.
+            assert!(
+                mean.abs() < 5.0 * 0.5 / f64::from(n).sqrt(),
+                "{exact}: {mean}"
+            );
+        }
+        assert_eq!(Rounded::from_f64(0.75).to_f64(), 0.75);
+        assert_eq!(Rounded::from_f64(1e39).to_f64(), f64::INFINITY);
+    }
+
+    #[test]
+    fn a_run_counts_its_roundings_and_repeats_with_its_seed() {
+        let run = |seed| {
+            Rounded::start(seed, &Granted::CPU);
+            let x = Rounded::from_f64(0.1);
+            let y = (x * x + x).exp().tanh();
+            (y.to_f64(), Rounded::count())
+        };
+        assert_eq!(run(5), run(5));
+        assert_ne!(run(5).0, run(6).0);
+        // Rounded: 0.1, the product, the sum, and the two functions with a draw more each.
+        assert_eq!(run(5).1, 7);
+    }
+
+    #[test]
+    fn functions_stay_within_what_is_granted_and_use_it() {
+        for granted in [&Granted::CPU, &Granted::WGSL] {
+            let mut worst: f64 = 0.0;
+            for seed in 0..200 {
+                Rounded::start(seed, granted);
+                let x = Rounded::from_f64(-1.5);
+                let error = (x.exp().to_f64() - (-1.5_f64).exp()).abs();
+                let margin = granted.exp.at(1.5, (-1.5_f64).exp());
+                // One rounding more.
+                assert!(error <= margin + ULP * 0.25);
+                worst = worst.max(error / margin);
+            }
+            assert!(worst > 0.5, "{}: only {worst} of the margin", granted.name);
+        }
     }
 }

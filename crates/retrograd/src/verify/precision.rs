@@ -1,0 +1,296 @@
+//! What rounding can explain: bounds predicted by Monte Carlo arithmetic.
+//!
+//! The reference is run R times on [`Rounded`], whose every operation rounds to f32 at random. With
+//! v the value in f64 and e_r the difference of run r to it, element i has the spread
+//!
+//! s_i = √( Σ_r e_r² / R ).
+//!
+//! A kernel's own error is one more draw of the same size or less: rounding to nearest has a mean
+//! square of 1/12 spacing², rounding at random 1/6, and fast kernels add in shorter runs than the
+//! reference. Taken as normal with that size, error / s_i is Student's t with R degrees of freedom:
+//! the numerator normal, R·s_i² over the variance χ² with R degrees, because the runs are compared
+//! with the exact value and not with their mean. The bound is
+//!
+//! b_i = k · max(s_i, floor),  k such that P(|t_R| > k) = α / n
+//!
+//! for n elements in the tensor: with α = 10⁻⁴ one tensor in ten thousand would be accused
+//! wrongly if kernels were as bad as the reference with random rounding. (n = 1000: k = 8.7 for
+//! R = 16, 18 for R = 8.) Runs are few where a run is long, and k grows by that same rule.
+//!
+//! The floor is taken over the tensor: the root mean square of its s_i, and at least 2⁻²⁴ times
+//! that of its values, the rounding of storing a result in f32. It is there for elements whose
+//! arithmetic happens to be exact in the reference's order of operations and is not in another.
+//!
+//! A bound that is a tenth of the tensor's scale or more would let real faults through: such a
+//! tensor is reported as unchecked ([`Bounds::meaningful`]).
+
+use super::bundle::BundleOptimizer;
+use super::rounded::{Granted, Rounded};
+use super::subject::{Evaluation, Runner, Subject, Trajectory};
+use crate::scalar::cast;
+use crate::{Kernels, Model, parallel};
+
+/// The chance of a wrong accusation for a tensor; see the module's text.
+const ALPHA: f64 = 1e-4;
+
+/// The share of the scale that a bound may reach before it says nothing.
+const MEANINGFUL: f64 = 0.1;
+
+/// The fewest runs whose factor is still of use (k = 29 for n = 1000).
+const FEWEST_RUNS: usize = 6;
+
+/// How many runs, and how much they may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// The most runs; even.
+    pub runs: usize,
+    /// Roundings that all runs together may cost; runs are fewer where this would be exceeded.
+    /// Counted, not timed: the same on every machine.
+    pub roundings: u64,
+    /// The first run's seed.
+    pub seed: u64,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Plan {
+            runs: 16,
+            // About 2 ns each: some 20 seconds on two cores.
+            roundings: 20_000_000_000,
+            seed: 1,
+        }
+    }
+}
+
+/// Runs of a subject on the number that rounds at random.
+pub struct Samples {
+    /// One evaluation per run.
+    pub evaluations: Vec<Evaluation<f64>>,
+    /// For each optimizer, one trajectory per run. Runs may be fewer than evaluations.
+    pub trajectories: Vec<Vec<Trajectory<f64>>>,
+}
+
+/// One run: an evaluation and, from it, the optimizers' trajectories.
+fn run<M: Model>(
+    subject: &Subject<'_, M>,
+    granted: &'static Granted,
+    optimizers: &[&BundleOptimizer],
+    steps: usize,
+    seed: u64,
+) -> (Evaluation<f64>, Vec<Trajectory<f64>>, u64) {
+    Rounded::start(seed, granted);
+    let params: Vec<Rounded> = cast(&subject.params);
+    let mut runner = Runner::<M, Rounded>::new(subject, Kernels::Reference);
+    let first = runner.evaluate(&params);
+    let roundings = Rounded::count();
+    let trajectories = optimizers
+        .iter()
+        .map(|optimizer| {
+            runner
+                .trajectory(&params, optimizer, steps, Some(&first))
+                .to_f64()
+        })
+        .collect();
+    (first.to_f64(), trajectories, roundings)
+}
+
+/// An even number of runs whose cost stays within what there is.
+fn affordable(plan: &Plan, available: u64, cost: u64) -> usize {
+    let runs = usize::try_from(available / cost.max(1)).unwrap_or(usize::MAX);
+    runs.clamp(FEWEST_RUNS, plan.runs.max(FEWEST_RUNS)) / 2 * 2
+}
+
+/// Runs the reference on the number that rounds at random, with functions as wrong as granted.
+pub fn sample<M: Model>(
+    subject: &Subject<'_, M>,
+    granted: &'static Granted,
+    optimizers: &[&BundleOptimizer],
+    steps: usize,
+    plan: &Plan,
+) -> Samples {
+    let cost = parallel::isolated(1, |_| run(subject, granted, &[], 0, plan.seed).2)[0];
+    let evaluations = affordable(plan, plan.roundings / 4, cost);
+    let left = plan.roundings.saturating_sub(evaluations as u64 * cost);
+    // The first gradient of a trajectory is the evaluation's.
+    let more = (optimizers.len() * steps.saturating_sub(1)) as u64;
+    let trajectories = if optimizers.is_empty() {
+        0
+    } else {
+        affordable(plan, left, cost.saturating_mul(more)).min(evaluations)
+    };
+    let runs = parallel::isolated(evaluations, |i| {
+        let optimizers = if i < trajectories { optimizers } else { &[] };
+        run(subject, granted, optimizers, steps, plan.seed + i as u64)
+    });
+    let mut samples = Samples {
+        evaluations: Vec::new(),
+        trajectories: vec![Vec::new(); optimizers.len()],
+    };
+    for (evaluation, trajectories, _) in runs {
+        samples.evaluations.push(evaluation);
+        for (all, one) in samples.trajectories.iter_mut().zip(trajectories) {
+            all.push(one);
+        }
+    }
+    samples
+}
+
+/// What each element of a tensor may be off by.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    values: Vec<f64>,
+    /// The bound of elements at the floor.
+    floor: f64,
+}
+
+impl Bounds {
+    /// From the exact values and the runs' values of one tensor.
+    pub fn new<'s>(exact: &[f64], runs: impl Iterator<Item = &'s [f64]>) -> Self {
+        let n = exact.len();
+        let mut squares = vec![0.0; n];
+        let mut count = 0;
+        for run in runs {
+            count += 1;
+            for ((square, &value), &exact) in squares.iter_mut().zip(run).zip(exact) {
+                *square += (value - exact) * (value - exact);
+            }
+        }
+        let spread: Vec<f64> = squares
+            .iter()
+            .map(|s| (s / f64::from(count)).sqrt())
+            .collect();
+        let stored = root_mean_square(exact) / f64::from(1 << 24);
+        let floor = root_mean_square(&spread).max(stored);
+        let factor = student_factor(count as usize, n);
+        Bounds {
+            values: spread.iter().map(|s| factor * s.max(floor)).collect(),
+            floor: factor * floor,
+        }
+    }
+
+    /// The bound of element i.
+    pub fn at(&self, i: usize) -> f64 {
+        self.values[i]
+    }
+
+    /// All of them.
+    pub fn values(&self) -> &[f64] {
+        &self.values
+    }
+
+    /// Whether the bound is narrow enough to say something about numbers of that scale.
+    pub fn meaningful(&self, scale: f64) -> bool {
+        self.floor <= MEANINGFUL * scale || self.floor == 0.0
+    }
+}
+
+fn root_mean_square(values: &[f64]) -> f64 {
+    let n = values.len().max(1) as f64;
+    (values.iter().map(|v| v * v).sum::<f64>() / n).sqrt()
+}
+
+/// k with P(|t_R| > k) = α/n, for an even number of runs R.
+pub fn student_factor(runs: usize, elements: usize) -> f64 {
+    let p = ALPHA / elements.max(1) as f64;
+    let (mut low, mut high) = (0.0, 1e9);
+    for _ in 0..200 {
+        let middle: f64 = 0.5 * (low + high);
+        if student_tail(middle, runs) > p {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    high
+}
+
+/// P(|t| > x) with an even number of degrees of freedom ν. With θ = atan(x/√ν), it is
+/// 1 − sin θ · Σ_{j<ν/2} c_j cos^{2j} θ, c_0 = 1, c_j = c_{j−1}·(2j−1)/(2j). Since the whole series
+/// of c_j·cos^{2j} θ sums to 1/sin θ, the tail is sin θ times the rest of the series, which has no
+/// cancellation.
+fn student_tail(x: f64, degrees: usize) -> f64 {
+    assert!(degrees >= 2 && degrees.is_multiple_of(2), "even degrees");
+    let nu = degrees as f64;
+    let cos2 = nu / (nu + x * x);
+    let sin = (1.0 - cos2).sqrt();
+    let mut term = 1.0;
+    let mut tail = 0.0;
+    let mut j = 0;
+    loop {
+        if j >= degrees / 2 {
+            tail += term;
+            if term < 1e-17 * tail || j > 100_000 {
+                return (sin * tail).min(1.0);
+            }
+        }
+        j += 1;
+        term *= cos2 * (2 * j - 1) as f64 / (2 * j) as f64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Key;
+
+    #[test]
+    fn student_tails_are_those_of_the_tables() {
+        // Two-sided quantiles of the usual tables: ν, t, probability.
+        for (nu, t, p) in [
+            (2, 4.302_653, 0.05),
+            (6, 3.707_428, 0.01),
+            (10, 2.228_139, 0.05),
+            (16, 4.014_996, 0.001),
+            (30, 2.749_996, 0.01),
+        ] {
+            let tail = student_tail(t, nu);
+            assert!((tail / p - 1.0).abs() < 1e-4, "ν = {nu}: {tail}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_as_bad_as_the_runs_is_not_accused_and_one_ten_times_worse_is() {
+        // Errors drawn as the derivation assumes, of sizes that differ between elements.
+        let n = 2000;
+        let exact = vec![1.0; n];
+        let draw = |seed: u64| -> Vec<f64> {
+            let mut stream = Key::new(seed).purpose("errors").stream();
+            (0..n)
+                .map(|i| 1.0 + 1e-7 * (1.0 + (i % 10) as f64) * stream.normal())
+                .collect()
+        };
+        for runs in [6, 8, 16] {
+            let mut accused = 0;
+            for trial in 0..20_u64 {
+                let drawn: Vec<_> = (0..runs).map(|r| draw(1000 * trial + r)).collect();
+                let bounds = Bounds::new(&exact, drawn.iter().map(|d| &d[..]));
+                let kernel = draw(1000 * trial + 999);
+                let ratio = |scale: f64| {
+                    let errors = kernel.iter().enumerate();
+                    errors
+                        .map(|(i, v)| scale * (v - 1.0).abs() / bounds.at(i))
+                        .fold(0.0, f64::max)
+                };
+                if ratio(1.0) > 1.0 {
+                    accused += 1;
+                }
+                assert!(
+                    ratio(60.0) > 1.0,
+                    "{runs} runs: 60 times the spread goes unseen"
+                );
+            }
+            // The chance of one is 20·α.
+            assert_eq!(accused, 0, "{runs} runs");
+        }
+    }
+
+    #[test]
+    fn elements_whose_arithmetic_is_exact_take_the_floor_of_their_tensor() {
+        let exact = [1.0, 1.0];
+        let runs = [[1.0 + 1e-6, 1.0], [1.0 - 1e-6, 1.0], [1.0 + 1e-6, 1.0]];
+        let two = runs.iter().chain(&runs).map(|r| &r[..]);
+        let bounds = Bounds::new(&exact, two);
+        assert!(bounds.at(1) > 0.0 && bounds.at(1) < bounds.at(0));
+        assert!(bounds.meaningful(1.0) && !bounds.meaningful(1e-5));
+    }
+}
