@@ -20,6 +20,7 @@ pub mod graph;
 pub mod layout;
 pub mod logic;
 pub mod loss;
+pub mod loss_image;
 pub mod model;
 pub mod nn;
 pub mod optim;

@@ -164,6 +164,17 @@ pub fn join<A: Send, B: Send>(
     rayon::join(a, b)
 }
 
+/// Work beside the computation: reading ahead from a disk. It must not decide *what* is computed,
+/// only that it is there in time.
+pub fn background(
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name(name.to_string())
+        .spawn(work)
+}
+
 /// The fixed-order reduction. Each of `pieces` fills its own row of `workspace` (zeroed before),
 /// then the rows are added to `out` in the order of the pieces, in f64 on top.
 ///

@@ -5,5 +5,7 @@ pub mod image;
 pub mod metrics;
 pub mod mrc;
 pub mod normalise;
+pub mod quality;
+pub mod tiles;
 
 pub use dataset::{Batches, Dataset, Targets};
