@@ -1,11 +1,35 @@
 //! Data as users have it, and the measures of how well it was learnt.
+//!
+//! Readers give a [`csv::Table`] or an [`Array`]; a [`DataSpec`] (the `[data]` part of an
+//! experiment) turns them into [`Dataset`]s for training and validation, with a [`Preparation`]
+//! that is kept in the checkpoint and applied to new data.
+//!
+//! Every reader treats its file as hostile: what a header says costs no memory before the file's
+//! length agrees, nothing panics, and an error names the file, the place, what was got and what is
+//! needed.
 
+mod array;
+pub mod csv;
 pub mod dataset;
+mod files;
+pub mod formula;
+pub mod generate;
+pub mod idx;
 pub mod image;
 pub mod metrics;
 pub mod mrc;
 pub mod normalise;
+pub mod npy;
+pub mod prepare;
 pub mod quality;
+pub mod safetensors;
+pub mod spec;
+#[cfg(test)]
+mod tests;
 pub mod tiles;
 
+pub use array::{Array, Values};
 pub use dataset::{Batches, Dataset, Targets};
+pub use files::write_whole;
+pub use prepare::{NewData, Preparation, TaskKind};
+pub use spec::{Data, DataSpec};

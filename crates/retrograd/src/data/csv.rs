@@ -1,0 +1,577 @@
+//! Tables of text: comma-, semicolon-, tab- or bar-separated values.
+//!
+//! - The first line names the columns, unless `header` is false; then they are called `0`, `1`, ….
+//!   A name that occurs twice is an error; a column without a name is kept but never an input
+//!   unless asked for (it is usually a row number that another program wrote).
+//! - The separator is the one of `,` `;` tab and `|` that occurs most often in the first line,
+//!   outside of quotes, unless it is given.
+//! - Fields may be quoted with `"`, a quote inside is doubled; line breaks inside quotes belong to
+//!   the field. Blanks around a field are dropped, those inside quotes are kept.
+//! - Lines end with LF, CRLF or CR. Empty lines are skipped. A byte-order mark is skipped.
+//! - Every row has as many fields as the first line: a ragged row is an error that names the line.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::array::Array;
+use super::files::{self, did_you_mean, list, quote};
+use crate::{Error, Result};
+
+/// How the text of a table is understood.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reading {
+    /// Between the fields; found out where it isn't given.
+    pub separator: Option<char>,
+    /// Before the fractional digits: `.` or `,`.
+    pub decimal: char,
+    /// Whether the first line names the columns.
+    pub header: bool,
+    /// Cells that hold no value, whatever the case of their letters.
+    pub missing_values: Vec<String>,
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        let missing = ["", "NA", "N/A", "#N/A", "NaN", "null", "None"];
+        Reading {
+            separator: None,
+            decimal: '.',
+            header: true,
+            missing_values: missing.map(String::from).to_vec(),
+        }
+    }
+}
+
+impl Reading {
+    /// Whether separator and decimal mark can be used together.
+    pub fn check(&self) -> Result<()> {
+        if let Some(s) = self.separator
+            && (!s.is_ascii() || s.is_ascii_alphanumeric() || "\"\r\n.+-".contains(s))
+        {
+            return Err(Error::invalid(
+                "separator",
+                format!("{s:?}"),
+                "a single character such as \",\", \";\" or \"\\t\"",
+            ));
+        }
+        if ![',', '.'].contains(&self.decimal) || self.separator == Some(self.decimal) {
+            return Err(Error::invalid(
+                "decimal",
+                format!("{:?}", self.decimal),
+                "\".\" or \",\", and not the separator",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether a cell holds no value.
+    pub fn is_missing(&self, cell: &str) -> bool {
+        let mut missing = self.missing_values.iter();
+        missing.any(|m| m.eq_ignore_ascii_case(cell))
+    }
+
+    /// A cell as a number, which may be infinite; none if it is text.
+    pub fn number(&self, cell: &str) -> Option<f64> {
+        // Spelled-out NaN is a missing value or a text, never a number.
+        let number: f64 = if self.decimal == ',' {
+            if cell.contains('.') {
+                return None;
+            }
+            cell.replacen(',', ".", 1).parse().ok()?
+        } else {
+            cell.parse().ok()?
+        };
+        (!number.is_nan()).then_some(number)
+    }
+}
+
+/// A table in memory: named columns, rows of text.
+#[derive(Clone, Debug)]
+pub struct Table {
+    path: PathBuf,
+    columns: Vec<String>,
+    /// The text of all cells, row after row, and where each ends.
+    text: String,
+    ends: Vec<usize>,
+    /// The line on which each row starts, counted from 1.
+    lines: Vec<usize>,
+    /// "line", or "row" where the table wasn't made of text.
+    line_word: &'static str,
+    reading: Reading,
+    separator: char,
+}
+
+/// What the cells of a column are, missing ones aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Every cell is missing.
+    Empty,
+    /// Every cell is a number.
+    Numbers,
+    /// No cell is a number.
+    Text,
+    /// Some are numbers, some are not.
+    Mixed {
+        /// The first row that holds a number.
+        number_row: usize,
+        /// The first row that holds text.
+        text_row: usize,
+    },
+}
+
+impl Table {
+    /// Reads a table.
+    pub fn read(path: impl AsRef<Path>, reading: &Reading) -> Result<Self> {
+        let path = path.as_ref();
+        Self::decode(path, &files::read(path)?, reading)
+    }
+
+    /// Reads a table's bytes; `path` is for messages.
+    pub fn decode(path: &Path, bytes: &[u8], reading: &Reading) -> Result<Self> {
+        reading.check()?;
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+            let problem = "the text is UTF-16, needs UTF-8: save it again with that encoding";
+            return Err(Error::file(path, "byte 0", problem));
+        }
+        let content = std::str::from_utf8(bytes).map_err(|e| {
+            let at = e.valid_up_to();
+            let line = 1 + bytes[..at].iter().filter(|&&b| b == b'\n').count();
+            Error::file(
+                path,
+                format!("line {line}, byte {at}"),
+                format!("got the byte {:#04x}, needs UTF-8 text", bytes[at]),
+            )
+        })?;
+        let separator = reading.separator.unwrap_or_else(|| detect(content));
+        if separator == reading.decimal {
+            return Err(Error::file(
+                path,
+                "line 1",
+                format!(
+                    "the separator seems to be {separator:?}, which is the decimal mark; needs `separator`"
+                ),
+            ));
+        }
+        let mut rows = Rows {
+            content,
+            at: 0,
+            line: 1,
+            separator: separator as u8,
+        };
+        let mut table = Table {
+            path: path.to_path_buf(),
+            columns: Vec::new(),
+            text: String::new(),
+            ends: Vec::new(),
+            lines: Vec::new(),
+            line_word: "line",
+            reading: reading.clone(),
+            separator,
+        };
+        let mut next = |table: &mut Table| {
+            rows.next(&mut table.text, &mut table.ends)
+                .map_err(|(line, field, problem)| {
+                    Error::file(path, format!("line {line}, field {field}"), problem)
+                })
+        };
+        let Some(first_line) = next(&mut table)? else {
+            let problem = "the file has no line that isn't empty, needs a table";
+            return Err(Error::file(path, "line 1", problem));
+        };
+        let width = table.ends.len();
+        if reading.header {
+            table.columns = (0..width).map(|c| table.cell(0, c).trim().into()).collect();
+            table.check_header(first_line)?;
+            table.text.clear();
+            table.ends.clear();
+        } else {
+            table.columns = (0..width).map(|c| c.to_string()).collect();
+            table.lines.push(first_line);
+        }
+        loop {
+            let before = table.ends.len();
+            let Some(line) = next(&mut table)? else { break };
+            let fields = table.ends.len() - before;
+            if fields != width {
+                return Err(Error::file(
+                    path,
+                    format!("line {line}"),
+                    format!(
+                        "got {fields} fields, needs {width} as in line {first_line} (separated by {separator:?})"
+                    ),
+                ));
+            }
+            table.lines.push(line);
+        }
+        if table.lines.is_empty() {
+            let problem = "there are no rows below the names of the columns, needs at least one";
+            return Err(Error::file(path, format!("line {first_line}"), problem));
+        }
+        Ok(table)
+    }
+
+    /// A table of an array of samples × columns; the columns are called `0`, `1`, ….
+    pub fn from_array(path: &Path, array: &Array) -> Result<Self> {
+        let (rows, width) = match array.shape.as_slice() {
+            [rows, width] if *rows > 0 && *width > 0 => (*rows, *width),
+            shape => {
+                let problem = format!("got {shape:?}, needs two axes, samples and columns");
+                return Err(Error::file(path, "shape", problem));
+            }
+        };
+        let columns = (0..width).map(|c| c.to_string()).collect();
+        Ok(Self::of(path, columns, rows, |row, column| {
+            array.text(row * width + column)
+        }))
+    }
+
+    /// A table that was not read: generated data.
+    pub(crate) fn of(
+        path: &Path,
+        columns: Vec<String>,
+        rows: usize,
+        mut cell: impl FnMut(usize, usize) -> String,
+    ) -> Self {
+        let (mut text, mut ends) = (String::new(), Vec::new());
+        for row in 0..rows {
+            for column in 0..columns.len() {
+                text.push_str(&cell(row, column));
+                ends.push(text.len());
+            }
+        }
+        Table {
+            path: path.to_path_buf(),
+            columns,
+            text,
+            ends,
+            lines: (0..rows).collect(),
+            line_word: "row",
+            // Only what can't be a number of any kind is missing.
+            reading: Reading {
+                missing_values: vec![String::new()],
+                ..Reading::default()
+            },
+            separator: ',',
+        }
+    }
+
+    fn check_header(&self, line: usize) -> Result<()> {
+        let names = self.columns.iter().enumerate();
+        for (i, name) in names.filter(|(_, name)| !name.is_empty()) {
+            if let Some(first) = self.columns[..i].iter().position(|n| n == name) {
+                return Err(Error::file(
+                    &self.path,
+                    format!("line {line}, fields {} and {}", first + 1, i + 1),
+                    format!(
+                        "two columns are called {}, needs different names",
+                        quote(name)
+                    ),
+                ));
+            }
+        }
+        let numbers: Option<Vec<f64>> = self.columns.iter().map(|n| n.parse().ok()).collect();
+        if let Some(numbers) = numbers {
+            // Names made by numbering are fine: 0, 1, 2 … or 1, 2, 3 ….
+            let counted = |from: usize| (from..).zip(&numbers).all(|(i, &n)| n == i as f64);
+            if !counted(0) && !counted(1) {
+                return Err(Error::file(
+                    &self.path,
+                    format!("line {line}"),
+                    "the names of the columns are all numbers; if this line is data, set `header = false`",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the table came from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The names of the columns; empty where a column has none.
+    pub fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// What was between the fields.
+    pub fn separator(&self) -> char {
+        self.separator
+    }
+
+    /// How the text is understood.
+    pub fn reading(&self) -> &Reading {
+        &self.reading
+    }
+
+    /// The text of a cell.
+    pub fn cell(&self, row: usize, column: usize) -> &str {
+        let i = row * self.columns.len().max(1) + column;
+        // While the header itself is read there are no columns yet, and one row of cells.
+        let start = if i == 0 { 0 } else { self.ends[i - 1] };
+        &self.text[start..self.ends[i]]
+    }
+
+    /// Whether a cell holds no value.
+    pub fn is_missing(&self, row: usize, column: usize) -> bool {
+        self.reading.is_missing(self.cell(row, column))
+    }
+
+    /// Where a row stands in the file, for messages and reports: `line 7`.
+    pub fn line(&self, row: usize) -> String {
+        format!("{} {}", self.line_word, self.lines[row])
+    }
+
+    /// Where a cell stands, for messages: `line 7, column "age"`.
+    pub fn place(&self, row: usize, column: usize) -> String {
+        format!(
+            "{}, column {}",
+            self.line(row),
+            quote(&self.columns[column])
+        )
+    }
+
+    /// The number of the column of that name.
+    pub fn column(&self, name: &str) -> Result<usize> {
+        let found = self.columns.iter().position(|c| c == name);
+        found.ok_or_else(|| {
+            let names = || self.columns.iter().map(String::as_str);
+            let hint = did_you_mean(name, names());
+            Error::file(
+                &self.path,
+                format!("column {}", quote(name)),
+                format!("there is none; there are {}{hint}", list(names())),
+            )
+        })
+    }
+
+    /// What the cells of a column are in those rows.
+    pub fn kind(&self, column: usize, rows: impl IntoIterator<Item = usize>) -> Kind {
+        let (mut number_row, mut text_row) = (None, None);
+        for row in rows {
+            if self.is_missing(row, column) {
+                continue;
+            }
+            match self.reading.number(self.cell(row, column)) {
+                Some(_) => number_row.get_or_insert(row),
+                None => text_row.get_or_insert(row),
+            };
+        }
+        match (number_row, text_row) {
+            (None, None) => Kind::Empty,
+            (Some(_), None) => Kind::Numbers,
+            (None, Some(_)) => Kind::Text,
+            (Some(number_row), Some(text_row)) => Kind::Mixed {
+                number_row,
+                text_row,
+            },
+        }
+    }
+
+    /// The number in a cell: none where it is missing, an error where it is text or infinite.
+    pub fn number(&self, row: usize, column: usize) -> Result<Option<f64>> {
+        let cell = self.cell(row, column);
+        if self.reading.is_missing(cell) {
+            return Ok(None);
+        }
+        match self.reading.number(cell) {
+            Some(number) if number.is_finite() => Ok(Some(number)),
+            _ => Err(self.bad_cell(row, column, "a finite number")),
+        }
+    }
+
+    /// The error of a cell that holds something else than what is needed.
+    pub(crate) fn bad_cell(&self, row: usize, column: usize, needed: &str) -> Error {
+        let cell = self.cell(row, column);
+        Error::file(
+            &self.path,
+            self.place(row, column),
+            format!("got {}, needs {needed}", quote(cell)),
+        )
+    }
+}
+
+/// The separator that occurs most often in the first line that isn't empty, outside of quotes.
+fn detect(content: &str) -> char {
+    const CANDIDATES: [char; 4] = [',', ';', '\t', '|'];
+    let mut counts = [0; CANDIDATES.len()];
+    let mut quoted = false;
+    for c in content.trim_start_matches(['\r', '\n']).chars() {
+        match c {
+            '"' => quoted = !quoted,
+            '\r' | '\n' if !quoted => break,
+            _ if !quoted => {
+                if let Some(i) = CANDIDATES.iter().position(|&s| s == c) {
+                    counts[i] += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    let most = counts.iter().max().expect("four counts");
+    let best = counts.iter().position(|n| n == most).expect("the maximum");
+    CANDIDATES[best]
+}
+
+/// The records of a text, one by one.
+struct Rows<'a> {
+    content: &'a str,
+    at: usize,
+    line: usize,
+    separator: u8,
+}
+
+/// The line, the field (counted from 1) and what is wrong there.
+type Problem = (usize, usize, String);
+
+impl Rows<'_> {
+    fn peek(&self) -> Option<u8> {
+        self.content.as_bytes().get(self.at).copied()
+    }
+
+    /// Passes a line break, if one is here.
+    fn line_break(&mut self) -> bool {
+        let rest = &self.content.as_bytes()[self.at..];
+        let length = match rest {
+            [b'\r', b'\n', ..] => 2,
+            [b'\r' | b'\n', ..] => 1,
+            _ => return false,
+        };
+        self.at += length;
+        self.line += 1;
+        true
+    }
+
+    fn skip_blanks(&mut self) {
+        while let Some(b' ' | b'\t') = self.peek()
+            && self.peek() != Some(self.separator)
+        {
+            self.at += 1;
+        }
+    }
+
+    /// Appends the fields of the next record and returns its line; none at the end.
+    fn next(&mut self, text: &mut String, ends: &mut Vec<usize>) -> Result<Option<usize>, Problem> {
+        loop {
+            while self.line_break() {}
+            if self.peek().is_none() {
+                return Ok(None);
+            }
+            let line = self.line;
+            let (text_before, ends_before) = (text.len(), ends.len());
+            let mut quoted_any = false;
+            loop {
+                let field = ends.len() - ends_before + 1;
+                quoted_any |= self.field(text, field)?;
+                ends.push(text.len());
+                if self.peek() != Some(self.separator) {
+                    break;
+                }
+                self.at += 1;
+            }
+            // The end of the record: a line break or the end of the file.
+            self.line_break();
+            let blank = ends.len() - ends_before == 1 && text.len() == text_before && !quoted_any;
+            if !blank {
+                return Ok(Some(line));
+            }
+            // A line of blanks alone.
+            ends.truncate(ends_before);
+        }
+    }
+
+    /// Appends one field up to a separator, a line break or the end; whether it was quoted.
+    fn field(&mut self, text: &mut String, number: usize) -> Result<bool, Problem> {
+        self.skip_blanks();
+        if self.peek() != Some(b'"') {
+            let rest = &self.content[self.at..];
+            let separator = self.separator as char;
+            let end = rest
+                .find(|c: char| c == separator || c == '\r' || c == '\n')
+                .unwrap_or(rest.len());
+            text.push_str(rest[..end].trim());
+            self.at += end;
+            return Ok(false);
+        }
+        let opened = self.line;
+        self.at += 1;
+        loop {
+            let rest = &self.content[self.at..];
+            let Some(end) = rest.find('"') else {
+                let problem = "the quote that opens here is never closed; needs a second one";
+                return Err((opened, number, problem.into()));
+            };
+            let inside = &rest[..end];
+            text.push_str(inside);
+            self.at += end + 1;
+            // CR LF counts once, a lone CR too.
+            let breaks = inside.matches('\n').count() + inside.matches('\r').count()
+                - inside.matches("\r\n").count();
+            self.line += breaks;
+            if self.peek() != Some(b'"') {
+                break;
+            }
+            text.push('"');
+            self.at += 1;
+        }
+        self.skip_blanks();
+        match self.peek() {
+            None | Some(b'\r' | b'\n') => Ok(true),
+            Some(c) if c == self.separator => Ok(true),
+            Some(_) => {
+                let after: String = self.content[self.at..].chars().take(16).collect();
+                let problem = format!(
+                    "got {after:?} after a closing quote, needs the separator {:?} or the line's end (a quote inside a field is doubled)",
+                    self.separator as char
+                );
+                Err((self.line, number, problem))
+            }
+        }
+    }
+}
+
+/// Writes named columns of equal length, separated by commas, whole or not at all.
+pub fn write(path: impl AsRef<Path>, columns: &[(String, Vec<String>)]) -> Result<()> {
+    let rows = columns.first().map_or(0, |(_, cells)| cells.len());
+    if let Some((name, cells)) = columns.iter().find(|(_, cells)| cells.len() != rows) {
+        return Err(Error::invalid(
+            format!("column {name:?} to write"),
+            format!("{} cells", cells.len()),
+            format!("{rows}, as the first column has"),
+        ));
+    }
+    files::write_whole(path, |w| {
+        write_row(w, columns.iter().map(|(name, _)| name))?;
+        for row in 0..rows {
+            write_row(w, columns.iter().map(|(_, cells)| &cells[row]))?;
+        }
+        Ok(())
+    })
+}
+
+fn write_row<'a>(
+    w: &mut dyn Write,
+    cells: impl Iterator<Item = &'a String>,
+) -> std::io::Result<()> {
+    for (i, cell) in cells.enumerate() {
+        if i > 0 {
+            w.write_all(b",")?;
+        }
+        let special = cell.contains([',', ';', '\t', '|', '"', '\r', '\n']);
+        // Blanks at the ends would be dropped, and an empty field alone on its line too.
+        if special || cell.trim() != cell || cell.is_empty() {
+            write!(w, "\"{}\"", cell.replace('"', "\"\""))?;
+        } else {
+            w.write_all(cell.as_bytes())?;
+        }
+    }
+    w.write_all(b"\n")
+}

@@ -1,0 +1,196 @@
+//! Reading whole files with errors that name the byte, and writing them whole or not at all.
+
+use std::io::Write;
+use std::path::Path;
+
+use crate::{Error, Result};
+
+/// The whole of a file.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(Error::io(path, "read"))
+}
+
+/// Writes a file whole or not at all: into a temporary file in the same folder, which then takes
+/// the name. A crash or a full disk leaves the old file as it was.
+pub fn write_whole(
+    path: impl AsRef<Path>,
+    content: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> Result<()> {
+    let path = path.as_ref();
+    let write = || -> std::io::Result<()> {
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let mut file = tempfile::Builder::new()
+            .prefix(".writing-")
+            .permissions_of(path)
+            .tempfile_in(folder)?;
+        let mut buffered = std::io::BufWriter::new(file.as_file_mut());
+        content(&mut buffered)?;
+        buffered.flush()?;
+        drop(buffered);
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|e| e.error)?;
+        Ok(())
+    };
+    write().map_err(Error::io(path, "write"))
+}
+
+/// A temporary file is readable by its owner alone; a user's data file should get what any other
+/// new file gets, or keep what the replaced file had.
+trait PermissionsOf {
+    fn permissions_of(&mut self, path: &Path) -> &mut Self;
+}
+
+impl PermissionsOf for tempfile::Builder<'_, '_> {
+    fn permissions_of(&mut self, path: &Path) -> &mut Self {
+        if let Ok(old) = std::fs::metadata(path) {
+            return self.permissions(old.permissions());
+        }
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            // The process's umask still applies.
+            self.permissions(std::fs::Permissions::from_mode(0o666));
+        }
+        self
+    }
+}
+
+/// A position in a file that is held in memory; what isn't there is an error that names the byte.
+pub(crate) struct Cursor<'a> {
+    path: &'a Path,
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub fn new(path: &'a Path, bytes: &'a [u8]) -> Self {
+        Cursor { path, bytes, at: 0 }
+    }
+
+    /// The byte reached.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The next `n` bytes, which are `what`.
+    pub fn take(&mut self, n: usize, what: &str) -> Result<&'a [u8]> {
+        let left = self.bytes.len() - self.at;
+        if n > left {
+            return Err(Error::file(
+                self.path,
+                format!("byte {}", self.at),
+                format!("the file ends too early: {what} needs {n} bytes, {left} are left"),
+            ));
+        }
+        self.at += n;
+        Ok(&self.bytes[self.at - n..self.at])
+    }
+
+    /// The next `N` bytes.
+    pub fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N]> {
+        Ok(self.take(N, what)?.try_into().expect("N bytes"))
+    }
+
+    /// That nothing is left.
+    pub fn end(&self, what: &str) -> Result<()> {
+        match self.bytes.len() - self.at {
+            0 => Ok(()),
+            left => Err(Error::file(
+                self.path,
+                format!("byte {}", self.at),
+                format!("{left} bytes follow {what}, which should end the file"),
+            )),
+        }
+    }
+}
+
+/// The name among `known` that was probably meant, as an addition to a message: `; did you mean
+/// "age"?`, or nothing.
+pub(crate) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    // Long cells are no misspelt names, and the distance takes quadratic time.
+    let letters = |s: &str| -> Vec<char> { s.trim().to_lowercase().chars().take(64).collect() };
+    let wanted = letters(name);
+    let mut best = (usize::MAX, "");
+    for candidate in known {
+        let distance = edit_distance(&wanted, &letters(candidate));
+        if distance < best.0 {
+            best = (distance, candidate);
+        }
+    }
+    // A third of the letters may be wrong, two at the most.
+    if best.0 <= (wanted.len() / 3).min(2) {
+        format!("; did you mean {:?}?", best.1)
+    } else {
+        String::new()
+    }
+}
+
+/// Levenshtein's distance.
+fn edit_distance(a: &[char], b: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replace = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replace.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// At most 20 names, quoted, for a message.
+pub(crate) fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    const SHOWN: usize = 20;
+    let mut names = names.into_iter();
+    let shown: Vec<String> = names.by_ref().take(SHOWN).map(quote).collect();
+    let more = names.count();
+    let shown = shown.join(", ");
+    if more > 0 {
+        format!("{shown} and {more} more")
+    } else {
+        shown
+    }
+}
+
+/// A text of a user's file in a message: quoted, and cut where it is long.
+pub(crate) fn quote(text: &str) -> String {
+    const SHOWN: usize = 60;
+    match text.char_indices().nth(SHOWN) {
+        None => format!("{text:?}"),
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_meant_name_is_found_and_a_far_one_is_not() {
+        let known = ["age", "weight", "Height"];
+        assert_eq!(did_you_mean("wieght", known), "; did you mean \"weight\"?");
+        assert_eq!(did_you_mean("height ", known), "; did you mean \"Height\"?");
+        assert_eq!(did_you_mean("colour", known), "");
+        assert_eq!(did_you_mean("", known), "");
+        assert_eq!(edit_distance(&['a', 'b'], &[]), 2);
+    }
+
+    #[test]
+    fn a_failed_write_leaves_the_old_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.txt");
+        write_whole(&path, |w| w.write_all(b"old")).unwrap();
+        let error = write_whole(&path, |w| {
+            w.write_all(b"half")?;
+            Err(std::io::Error::other("disk full"))
+        });
+        assert!(error.unwrap_err().to_string().contains("disk full"));
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

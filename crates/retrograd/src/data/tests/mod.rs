@@ -1,0 +1,1 @@
+//! What the readers and the preparation promise.
