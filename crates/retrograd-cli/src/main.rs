@@ -5,6 +5,7 @@ mod commands;
 mod exit;
 mod experiments;
 mod families;
+mod progress;
 
 use std::process::ExitCode;
 

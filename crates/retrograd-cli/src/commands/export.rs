@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use retrograd::train::experiment_of;
+
 use crate::exit::Result;
 use crate::families;
 
@@ -17,7 +19,7 @@ pub struct ExportArgs {
 }
 
 pub fn run(args: ExportArgs) -> Result {
-    let experiment = families::experiment_of(&args.run)?;
+    let experiment = experiment_of(&args.run)?;
     let family = families::find(experiment.family())?;
     let Some(export) = family.export else {
         anyhow::bail!("export: the family {:?} has nothing to export", family.name);

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use retrograd::train::experiment_of;
+
 use crate::exit::Result;
 use crate::families;
 
@@ -23,7 +25,7 @@ pub struct RunArgs {
 }
 
 pub fn run(args: RunArgs) -> Result {
-    let experiment = families::experiment_of(&args.run)?;
+    let experiment = experiment_of(&args.run)?;
     let family = families::find(experiment.family())?;
     let Some(run) = family.run else {
         anyhow::bail!("run: the family {:?} has nothing to run", family.name);

@@ -1,18 +1,25 @@
 //! `retrograd train`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use anyhow::Context;
 use clap::ValueEnum;
-use retrograd::train::{OnNan, Session};
+use retrograd::train::{OnNan, Session, Summary, experiment_of};
 
 use crate::exit::{Outcome, Result};
+use crate::progress::Progress;
 use crate::{experiments, families};
 
-/// Trains a model.
+/// Trains a model: a ready experiment or your own.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  retrograd train --list\n  retrograd train waves --seed 1\n  \
+                        retrograd train --resume runs/waves --epochs 400"
+)]
 pub struct TrainArgs {
     /// A ready experiment (see --list), or an experiment file.
-    #[arg(value_name = "NAME|FILE.toml", required_unless_present_any = ["list"])]
+    #[arg(value_name = "NAME|FILE.toml", required_unless_present_any = ["list", "resume"])]
     experiment: Option<String>,
     /// Lists the ready experiments.
     #[arg(long)]
@@ -20,12 +27,18 @@ pub struct TrainArgs {
     /// The run's folder; runs/NAME where it isn't given.
     #[arg(long, value_name = "RUN")]
     out: Option<PathBuf>,
+    /// Goes on with the run in this folder; with a larger --epochs past its old end.
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["out", "weights"])]
+    resume: Option<PathBuf>,
     /// The seed of everything random.
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
     /// Passes over the data.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     epochs: Option<u64>,
+    /// Initial weights: a safetensors file of ours or of PyTorch's.
+    #[arg(long, value_name = "FILE")]
+    weights: Option<PathBuf>,
     /// What happens when a loss or a gradient is not finite.
     #[arg(long, value_name = "WHAT")]
     on_nan: Option<OnNanArg>,
@@ -49,7 +62,11 @@ pub fn run(args: TrainArgs) -> Result {
         }
         return Ok(Outcome::Done);
     }
-    let mut experiment = experiments::open(&args.experiment.unwrap_or_default())?;
+    let mut experiment = match (&args.experiment, &args.resume) {
+        (Some(name), _) => experiments::open(name)?,
+        (None, Some(run)) => experiment_of(run)?,
+        (None, None) => anyhow::bail!("train: needs an experiment or --resume RUN"),
+    };
     let train = &mut experiment.train;
     train.seed = args.seed.unwrap_or(train.seed);
     train.epochs = args.epochs.unwrap_or(train.epochs);
@@ -58,9 +75,68 @@ pub fn run(args: TrainArgs) -> Result {
         Some(OnNanArg::Skip) => train.on_nan = OnNan::Skip,
         None => {}
     }
+    if let Some(weights) = args.weights {
+        // As the user typed it: from the current folder, not the experiment's.
+        train.weights = Some(std::path::absolute(weights)?);
+    }
     let family = families::find(experiment.family())?;
-    let mut session = Session::new(experiment);
-    let summary = args.threads.install(|| (family.train)(&mut session))?;
-    println!("{}", serde_json::to_string_pretty(&summary.to_json())?);
+    let session = Session::new(experiment);
+    let (session, run) = match (args.resume, args.out) {
+        (Some(run), _) => (session.resuming(&run), run),
+        (None, Some(run)) => (session.in_folder(&run), run),
+        (None, None) => {
+            let run = free_folder(&session.experiment().name);
+            (session.in_folder(&run), run)
+        }
+    };
+    let stop = stop_flag()?;
+    let mut progress = Progress::new();
+    let mut session = session.observed_by(&mut progress).stopped_by(stop);
+    let result = args.threads.install(|| (family.train)(&mut session));
+    drop(session);
+    drop(progress);
+    let summary = match result {
+        Err(error @ retrograd::Error::Interrupted { .. }) => {
+            return Err(error).with_context(|| {
+                format!("go on with: retrograd train --resume {}", run.display())
+            });
+        }
+        result => result?,
+    };
+    print_summary(&summary, &run);
     Ok(Outcome::Done)
+}
+
+/// `runs/NAME`, or the first of `runs/NAME-2`, … that isn't there yet.
+fn free_folder(name: &str) -> PathBuf {
+    let folder = Path::new("runs");
+    let numbered = (2..).map(|n| folder.join(format!("{name}-{n}")));
+    std::iter::once(folder.join(name))
+        .chain(numbered)
+        .find(|path| !path.exists())
+        .expect("numbers don't end")
+}
+
+/// Becomes true at the first Ctrl-C; the second one ends the program at once.
+fn stop_flag() -> anyhow::Result<&'static AtomicBool> {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    ctrlc::set_handler(|| {
+        if STOP.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+        eprintln!("stopping after this step; once more ends at once without saving");
+    })
+    .context("cannot listen for Ctrl-C")?;
+    Ok(&STOP)
+}
+
+fn print_summary(summary: &Summary, run: &Path) {
+    let json = summary.to_json();
+    for (name, value) in json.as_object().into_iter().flatten() {
+        if value.is_number() || value.is_boolean() || value.is_string() {
+            println!("{name:20} {value}");
+        }
+    }
+    println!("{:20} {}", "run", run.display());
+    println!("{:20} {}", "report", run.join("report.html").display());
 }

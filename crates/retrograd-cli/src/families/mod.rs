@@ -1,7 +1,5 @@
 //! What the command line knows about the model families: one file and one line each.
 
-use std::path::Path;
-
 use anyhow::{Result, bail};
 use retrograd::suggest::did_you_mean;
 use retrograd::train::{Experiment, Session, Summary};
@@ -35,9 +33,4 @@ pub fn find(name: &str) -> Result<&'static Family> {
         names().collect::<Vec<_>>().join(", "),
         did_you_mean(name, names())
     )
-}
-
-/// The experiment of a run's folder, as it was trained.
-pub fn experiment_of(run: &Path) -> Result<Experiment> {
-    Ok(Experiment::read(run.join("experiment.toml"))?)
 }

@@ -349,11 +349,7 @@ schedule = { kind = "cosine", min = 0.1, warmup = 5 }
             ),
             ("lr", "lrr", &["did you mean \"lr\""]),
             ("\"adam\"", "\"adma\"", &["did you mean \"adam\""]),
-            (
-                "min = 0.1",
-                "mim = 0.1",
-                &["schedule", "did you mean \"min\""],
-            ),
+            ("min = 0.1", "mim = 0.1", &["did you mean \"min\""]),
             ("epochs = 20", "epochs = 0", &["train.epochs", "at least 1"]),
             ("family = \"network\"", "", &["family"]),
             ("[train]", "[traim]", &["did you mean \"train\""]),

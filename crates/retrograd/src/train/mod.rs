@@ -4,14 +4,24 @@
 //! brings the rest, once for all families: batches, loss, penalty, backward, clipping, schedule,
 //! optimizer, evaluation. An [`Experiment`] file describes a run.
 
+mod checkpoint;
 mod event;
 mod experiment;
+mod files;
+mod fit;
+mod folder;
+mod report;
 mod session;
 mod step;
 mod task;
+#[cfg(test)]
+mod tests;
 
+pub use checkpoint::{Metadata, load_weights};
 pub use event::{Event, Observer, Quiet, Record, Summary};
 pub use experiment::{CHECKPOINT_SECONDS, Experiment, OnNan, TrainSpec};
+pub use files::{NamedTensor, TensorFile, Values, write_atomic};
+pub use folder::{experiment_of, model_file};
 pub use session::Session;
 pub use step::{BadNumber, Clip, Stepper};
 pub use task::{Content, Example, Figure, Findings, Metrics, Task};

@@ -100,7 +100,7 @@ pub trait Task {
 
     /// What must be saved with every checkpoint beside parameters and buffers, as text: statistics
     /// of a normalisation, encodings of columns.
-    fn metadata(&self) -> Vec<(String, String)> {
+    fn metadata(&self) -> super::Metadata {
         Vec::new()
     }
 }

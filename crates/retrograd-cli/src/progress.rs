@@ -1,0 +1,188 @@
+//! What a person sees while a model trains: a bar with loss, rate and time left on a terminal,
+//! plain lines elsewhere. All of it on stderr; results go to stdout.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use retrograd::train::{Event, Observer, Record};
+
+/// Shows a run's events.
+pub struct Progress {
+    bars: Option<Bars>,
+    started: Instant,
+    printed: Option<Instant>,
+    first_step: u64,
+    steps: u64,
+    steps_per_epoch: u64,
+    skipped: u64,
+}
+
+struct Bars {
+    all: MultiProgress,
+    steps: ProgressBar,
+    picture: Option<ProgressBar>,
+    /// The bar redraws at most so often; its text is made no more often either.
+    refreshed: Instant,
+    figures: String,
+}
+
+/// Lines elsewhere than on a terminal come at most this often, the first and the last always.
+const LINES: Duration = Duration::from_secs(2);
+const REFRESH: Duration = Duration::from_millis(60);
+
+impl Progress {
+    /// For stderr as it is.
+    pub fn new() -> Self {
+        Progress {
+            bars: std::io::stderr().is_terminal().then(|| {
+                let all = MultiProgress::new();
+                let steps = all.add(ProgressBar::no_length());
+                let style = "{bar:28} {percent:>3}%  {msg}  {per_sec} left {eta}";
+                if let Ok(style) = ProgressStyle::with_template(style) {
+                    steps.set_style(style.progress_chars("━╸ "));
+                }
+                Bars {
+                    all,
+                    steps,
+                    picture: None,
+                    refreshed: Instant::now(),
+                    figures: String::new(),
+                }
+            }),
+            started: Instant::now(),
+            printed: None,
+            first_step: 0,
+            steps: 0,
+            steps_per_epoch: 1,
+            skipped: 0,
+        }
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bars {
+            Some(bars) => {
+                // A terminal that is gone is no reason to stop.
+                let _ = bars.all.println(text);
+            }
+            None => eprintln!("{text}"),
+        }
+    }
+
+    fn epoch(&mut self, record: &Record) {
+        let figures = figures(record);
+        let done = record.step >= self.steps;
+        if let Some(bars) = &mut self.bars {
+            bars.steps
+                .set_message(format!("epoch {} {figures}", record.epoch));
+            bars.figures = figures;
+            return;
+        }
+        let due = self.printed.is_none_or(|at| at.elapsed() >= LINES);
+        if due || done {
+            let elapsed = self.started.elapsed().as_secs_f64();
+            let rate = (record.step - self.first_step) as f64 / elapsed.max(1e-9);
+            let left = (self.steps - record.step.min(self.steps)) as f64 / rate.max(1e-9);
+            eprintln!(
+                "epoch {}/{} {figures}  {rate:.0} steps/s, {left:.0} s left",
+                record.epoch,
+                self.steps / self.steps_per_epoch
+            );
+            self.printed = Some(Instant::now());
+        }
+    }
+}
+
+/// The figures of a record, short.
+pub fn figures(record: &Record) -> String {
+    let mut text = format!("loss {:.4e}", record.train_loss);
+    for (name, value) in &record.metrics {
+        let short = name.replace("validation_", "val ");
+        text += &if (0.001..10_000.0).contains(&value.abs()) || *value == 0.0 {
+            format!(" {short} {value:.4}")
+        } else {
+            format!(" {short} {value:.3e}")
+        };
+    }
+    text
+}
+
+impl Observer for Progress {
+    fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Start {
+                params,
+                step,
+                steps,
+                steps_per_epoch,
+            } => {
+                self.started = Instant::now();
+                self.first_step = step;
+                self.steps = steps;
+                self.steps_per_epoch = steps_per_epoch;
+                let from = match step {
+                    0 => String::new(),
+                    step => format!(", going on after step {step}"),
+                };
+                self.line(&format!("{params} parameters, {steps} steps{from}"));
+                if let Some(bars) = &self.bars {
+                    bars.steps.set_length(steps);
+                    bars.steps.set_position(step);
+                    bars.steps.reset_eta();
+                }
+            }
+            Event::Step { step, loss } => {
+                if let Some(bars) = &mut self.bars
+                    && bars.refreshed.elapsed() >= REFRESH
+                {
+                    bars.refreshed = Instant::now();
+                    bars.steps.set_position(step);
+                    if bars.figures.is_empty() {
+                        bars.steps.set_message(format!("loss {loss:.4e}"));
+                    }
+                }
+            }
+            Event::Skipped { step, tensor } => {
+                self.skipped += 1;
+                // A run that goes wrong for good would fill the screen.
+                if self.skipped <= 5 {
+                    self.line(&format!("step {step} left out: {tensor} is not finite"));
+                }
+            }
+            Event::Epoch(record) => self.epoch(record),
+            Event::Picture(picture) => {
+                if let Some(bars) = &mut self.bars {
+                    let all = &bars.all;
+                    let bar = bars.picture.get_or_insert_with(|| {
+                        let bar = all.add(ProgressBar::no_length());
+                        if let Ok(style) = ProgressStyle::with_template("{msg}") {
+                            bar.set_style(style);
+                        }
+                        bar
+                    });
+                    bar.set_message(picture.to_string());
+                }
+            }
+            Event::Saved(_) => {}
+            Event::SaveFailed(error) => {
+                self.line(&format!(
+                    "warning: {error}; the run goes on and tries again"
+                ));
+            }
+            Event::StoppedEarly { best } => {
+                self.line(&format!("no better than epoch {best}: stopped early"));
+            }
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bars) = &self.bars {
+            bars.steps.finish_and_clear();
+            if let Some(picture) = &bars.picture {
+                picture.finish();
+            }
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! The loop: batches, loss, penalty, backward, clipping, schedule, optimizer, evaluation,
+//! checkpoints.
+//!
+//! What a step does is a function of the parameters, the optimizer's state, the seed and the
+//! step's number. All of it is in a checkpoint, so N steps equal k steps, save, resume and N−k
+//! steps, bit for bit.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::checkpoint::{
+    Best, Progress, make_checkpoint, take_progress, take_weights, weights_file,
+};
+use super::files::TensorFile;
+use super::folder::{MetricsFile, RunFolder};
+use super::report;
+use super::step::{BadNumber, Clip, Stepper, find_bad};
+use super::{
+    CHECKPOINT_SECONDS, Event, Example, Experiment, Observer, OnNan, Record, Summary, Task,
+    TrainSpec,
+};
+use crate::rng::Key;
+use crate::{Buffer, Error, Loss, Model, Pass, Result};
+
+pub(super) struct Fit<'a, T: Task> {
+    experiment: &'a Experiment,
+    spec: &'a TrainSpec,
+    task: &'a mut T,
+    folder: Option<RunFolder>,
+    observer: &'a mut dyn Observer,
+    stop: Option<&'a AtomicBool>,
+
+    stepper: Stepper<T::Model>,
+    example: Option<Example<T::Model>>,
+    progress: Progress,
+    records: Vec<Record>,
+    metrics: MetricsFile,
+    /// The best parameters and buffers so far; the last where nothing decides.
+    best_params: Vec<f32>,
+    best_buffers: Vec<Buffer>,
+    /// Whether they differ from what is on the disk.
+    best_changed: bool,
+    saved: Instant,
+    lr: f64,
+}
+
+impl<'a, T: Task> Fit<'a, T> {
+    pub(super) fn new(
+        experiment: &'a Experiment,
+        task: &'a mut T,
+        folder: Option<RunFolder>,
+        observer: &'a mut dyn Observer,
+        stop: Option<&'a AtomicBool>,
+        resume: bool,
+    ) -> Result<Self> {
+        let spec = &experiment.train;
+        for pattern in &spec.freeze {
+            task.model_mut().layout_mut().freeze(pattern)?;
+        }
+        let params = match &spec.weights {
+            Some(path) if !resume => {
+                let path = experiment.resolve(path);
+                take_weights(&TensorFile::read(&path)?, &path, task.model_mut())?
+            }
+            _ => task.model().init(spec.seed),
+        };
+        let stepper = Stepper::new(task.model(), params, spec.optimizer);
+        let mut fit = Fit {
+            experiment,
+            spec,
+            folder,
+            observer,
+            stop,
+            best_params: stepper.params.clone(),
+            best_buffers: task.model().buffers(),
+            best_changed: true,
+            task,
+            stepper,
+            example: None,
+            progress: Progress {
+                seed: spec.seed,
+                ..Progress::default()
+            },
+            records: Vec::new(),
+            metrics: MetricsFile::default(),
+            saved: Instant::now(),
+            lr: 0.0,
+        };
+        if resume {
+            fit.restore()?;
+        }
+        Ok(fit)
+    }
+
+    /// Takes up the state of the folder's checkpoint.
+    fn restore(&mut self) -> Result<()> {
+        let Some(folder) = &self.folder else {
+            return Ok(());
+        };
+        let path = folder.checkpoint();
+        let file = TensorFile::read(&path)?;
+        self.check_model(&file, &path)?;
+        let model = self.task.model_mut();
+        self.stepper.params = take_weights(&file, &path, model)?;
+        self.progress = take_progress(&file, &path, model.layout(), &mut self.stepper.optimizer)?;
+        if self.progress.seed != self.spec.seed {
+            return Err(Error::file(
+                &path,
+                "seed",
+                format!(
+                    "got {} from the experiment, the run was started with {}",
+                    self.spec.seed, self.progress.seed
+                ),
+            ));
+        }
+        self.best_params.copy_from_slice(&self.stepper.params);
+        self.best_buffers = model.buffers();
+        if self.progress.best.is_some() {
+            let last = std::mem::take(&mut self.best_buffers);
+            let path = folder.model();
+            let file = TensorFile::read(&path)?;
+            self.best_params = take_weights(&file, &path, model)?;
+            self.best_buffers = model.buffers();
+            set_buffers(model, &last)?;
+        }
+        self.records = MetricsFile::read(&folder.metrics(), self.progress.step);
+        // What was lost in the crash is written again, in place of rows beyond the checkpoint.
+        self.metrics.rewrite(&folder.metrics(), &self.records)?;
+        folder.write(&folder.experiment(), &self.experiment.to_toml())
+    }
+
+    /// A checkpoint says which model it belongs to.
+    fn check_model(&self, file: &TensorFile, path: &std::path::Path) -> Result<()> {
+        let own = model_text(self.experiment);
+        match file.metadata.get("model") {
+            Some(theirs) if *theirs != own => Err(Error::file(
+                path,
+                "metadata \"model\"",
+                format!(
+                    "the checkpoint is of another model: got {theirs}, the experiment needs {own}"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn run(mut self) -> Result<Summary> {
+        let spec = self.spec;
+        let per_epoch = self.task.steps_per_epoch().max(1);
+        let total = spec.epochs.saturating_mul(per_epoch);
+        self.observer.event(Event::Start {
+            params: self
+                .task
+                .model()
+                .layout()
+                .trainable()
+                .map(|r| r.len())
+                .sum(),
+            step: self.progress.step,
+            steps: total,
+            steps_per_epoch: per_epoch,
+        });
+        if self.progress.step == 0 {
+            // Shows that the folder can be written to before hours are spent.
+            self.save()?;
+        }
+        let mut stopped_early = false;
+        while self.progress.step < total && !stopped_early {
+            let start = Instant::now();
+            let before = self.progress.step;
+            let step = self.step(per_epoch);
+            self.progress.stepping += start.elapsed().as_secs_f64();
+            if let Err(bad) = step {
+                self.not_finite(bad, before)?;
+            }
+            if self.progress.step.is_multiple_of(per_epoch) {
+                let epoch = self.progress.step / per_epoch;
+                if epoch.is_multiple_of(spec.evaluate_every) || self.progress.step == total {
+                    self.evaluate(epoch)?;
+                    stopped_early = self.no_better_since(epoch);
+                }
+            }
+            let at_end = self.progress.step >= total || stopped_early;
+            if !at_end {
+                if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                    self.save()?;
+                    let step = self.progress.step;
+                    return Err(Error::Interrupted { step });
+                }
+                self.save_at_interval(before);
+            }
+        }
+        self.finish(per_epoch)
+    }
+
+    /// One optimizer step, on as many batches as it accumulates within the epoch.
+    fn step(&mut self, per_epoch: u64) -> Result<(), StepError> {
+        let spec = self.spec;
+        let loss = self.task.loss();
+        let key = Key::new(spec.seed).purpose("step");
+        let first = self.progress.step;
+        let (epoch, in_epoch) = (first / per_epoch, first % per_epoch);
+        let batches = spec.accumulate.min(per_epoch - in_epoch);
+        let updates_per_epoch = per_epoch.div_ceil(spec.accumulate);
+        let update = epoch * updates_per_epoch + in_epoch / spec.accumulate;
+        let updates = spec.epochs.saturating_mul(updates_per_epoch);
+        self.lr = spec.optimizer.lr() * spec.schedule.factor(update, updates);
+        let share = match loss {
+            Loss::SumSquares => 1.0,
+            _ => 1.0 / batches as f32,
+        };
+        let mut value = 0.0;
+        for i in 0..batches {
+            let step = first + i;
+            self.task.batch(step, &mut self.example)?;
+            let example = self.example.as_ref().expect("a task gives a batch");
+            let pass = Pass::training(key.step(step));
+            let stepper = &mut self.stepper;
+            let one = stepper.gradient(self.task.model(), loss, example, &pass, share, i > 0);
+            value += one / batches as f64;
+            if one.is_finite() {
+                self.task.model_mut().absorb(stepper.tape());
+            }
+        }
+        let clip = Clip {
+            element: spec.clip_element,
+            norm: spec.clip,
+        };
+        let penalty = self.stepper.update(self.task.model(), &clip, self.lr)?;
+        self.progress.step += batches;
+        self.progress.loss_sum += value + penalty;
+        self.progress.loss_count += 1;
+        self.observer.event(Event::Step {
+            step: self.progress.step,
+            loss: value + penalty,
+        });
+        Ok(())
+    }
+
+    /// A step that failed: nothing has changed in it but running statistics.
+    fn not_finite(&mut self, error: StepError, step: u64) -> Result<()> {
+        let bad = match error {
+            StepError::Other(error) => return Err(error),
+            StepError::Bad(bad) => bad,
+        };
+        if self.spec.on_nan == OnNan::Skip {
+            let per_epoch = self.task.steps_per_epoch().max(1);
+            self.progress.step += self.spec.accumulate.min(per_epoch - step % per_epoch);
+            self.progress.skipped += 1;
+            self.observer.event(Event::Skipped {
+                step,
+                tensor: &bad.tensor,
+            });
+            return Ok(());
+        }
+        // The parameters are those before this step: the last good state, unless the step before
+        // made them overflow. Then `save` refuses them and the older checkpoint stays.
+        let kept = match (self.save(), &self.folder) {
+            (Ok(()), Some(folder)) => format!(
+                "; the state before it is in {}",
+                folder.checkpoint().display()
+            ),
+            _ => String::new(),
+        };
+        Err(Error::NotFinite {
+            step,
+            tensor: bad.tensor,
+            value: bad.value,
+            advice: format!(
+                "lower the learning rate, set clip, look at the data, or leave such steps out \
+                 with --on-nan skip{kept}"
+            ),
+        })
+    }
+
+    fn evaluate(&mut self, epoch: u64) -> Result<()> {
+        let start = Instant::now();
+        let metrics = self.task.evaluate(&self.stepper.params, epoch)?;
+        let picture = self.task.picture(&self.stepper.params);
+        self.progress.evaluating += start.elapsed().as_secs_f64();
+        if self.progress.loss_count == 0 {
+            return Err(Error::NotFinite {
+                step: self.progress.step,
+                tensor: "every loss or gradient since the last evaluation".into(),
+                value: f64::NAN,
+                advice: "no step is left to learn from: lower the learning rate or look at the \
+                         data"
+                    .into(),
+            });
+        }
+        let mut record = Record {
+            epoch,
+            step: self.progress.step,
+            train_loss: self.progress.loss_sum / self.progress.loss_count as f64,
+            lr: self.lr,
+            metrics,
+            seconds: self.seconds(),
+            best: false,
+        };
+        self.progress.loss_sum = 0.0;
+        self.progress.loss_count = 0;
+        let (name, smaller) = self.task.best_by();
+        let value = record.get(name);
+        if let Some(value) = value
+            && self.progress.best.is_none_or(|best| {
+                if smaller {
+                    value < best.value
+                } else {
+                    value > best.value
+                }
+            })
+            && !value.is_nan()
+        {
+            self.progress.best = Some(Best { value, epoch });
+            record.best = true;
+        }
+        if record.best || value.is_none() {
+            self.best_params.copy_from_slice(&self.stepper.params);
+            self.best_buffers = self.task.model().buffers();
+            self.best_changed = true;
+        }
+        self.observer.event(Event::Epoch(&record));
+        if let Some(picture) = picture {
+            self.observer.event(Event::Picture(&picture));
+        }
+        self.records.push(record);
+        if let Some(folder) = &self.folder
+            && let Err(error) = self.metrics.append(&folder.metrics(), &self.records)
+        {
+            // The file is written whole at the end, where a failure ends the run.
+            self.observer.event(Event::SaveFailed(&error));
+        }
+        Ok(())
+    }
+
+    fn no_better_since(&mut self, epoch: u64) -> bool {
+        let (Some(patience), Some(best)) = (self.spec.early_stopping, self.progress.best) else {
+            return false;
+        };
+        let stop = epoch - best.epoch >= patience;
+        if stop {
+            self.observer
+                .event(Event::StoppedEarly { best: best.epoch });
+        }
+        stop
+    }
+
+    fn seconds(&self) -> f64 {
+        self.progress.stepping + self.progress.evaluating + self.progress.saving
+    }
+
+    fn save_at_interval(&mut self, before: u64) {
+        let due = match self.spec.checkpoint_every {
+            Some(every) => before / every != self.progress.step / every,
+            None => self.saved.elapsed() >= Duration::from_secs(CHECKPOINT_SECONDS),
+        };
+        if due && let Err(error) = self.save() {
+            // What is on the disk is still whole; the disk may have room again next time.
+            self.observer.event(Event::SaveFailed(&error));
+            self.saved = Instant::now();
+        }
+    }
+
+    /// Writes the model's and the checkpoint's files, each whole or not at all.
+    fn save(&mut self) -> Result<()> {
+        let Some(folder) = &self.folder else {
+            return Ok(());
+        };
+        let start = Instant::now();
+        let model = self.task.model_mut();
+        if let Some(bad) = find_bad(&self.stepper.params, model.layout(), "the parameter") {
+            return Err(Error::NotFinite {
+                step: self.progress.step,
+                tensor: bad.tensor,
+                value: bad.value,
+                advice: "it is not saved; the last checkpoint stays".into(),
+            });
+        }
+        let metadata = self.task.metadata();
+        let own = model_text(self.experiment);
+        let model = self.task.model_mut();
+        if self.best_changed {
+            let last_buffers = model.buffers();
+            set_buffers(model, &self.best_buffers)?;
+            let mut best = weights_file(model, &self.best_params, &metadata);
+            set_buffers(model, &last_buffers)?;
+            best.metadata.insert("model".into(), own.clone());
+            best.write(&folder.model())?;
+            self.best_changed = false;
+        }
+        let mut file = weights_file(model, &self.stepper.params, &metadata);
+        file.metadata.insert("model".into(), own);
+        let optimizer = &self.stepper.optimizer;
+        make_checkpoint(&mut file, model.layout(), optimizer, &self.progress);
+        let path = folder.checkpoint();
+        file.write(&path)?;
+        self.progress.saving += start.elapsed().as_secs_f64();
+        self.saved = Instant::now();
+        self.observer.event(Event::Saved(&path));
+        Ok(())
+    }
+
+    fn finish(mut self, per_epoch: u64) -> Result<Summary> {
+        self.save()?;
+        let progress = &self.progress;
+        let last = self.records.last();
+        let mut summary = Summary {
+            epochs: progress.step / per_epoch,
+            steps: progress.step,
+            seconds: self.seconds(),
+            ms_per_step: progress.stepping * 1e3 / progress.step.max(1) as f64,
+            train_loss: last.map_or(f64::NAN, |r| r.train_loss),
+            validation_loss: last.and_then(|r| r.get("validation_loss")),
+            skipped_steps: progress.skipped,
+            best_epoch: progress.best.map(|best| best.epoch),
+            more: Default::default(),
+        };
+        let best = progress.best.map(|best| best.epoch);
+        let kept = match best {
+            Some(epoch) => self.records.iter().find(|r| r.epoch == epoch),
+            None => last,
+        };
+        for (name, value) in kept.iter().flat_map(|r| &r.metrics) {
+            if name != "validation_loss" {
+                summary.more.insert(name.clone(), (*value).into());
+            }
+        }
+        set_buffers(self.task.model_mut(), &self.best_buffers)?;
+        let Some(folder) = &self.folder else {
+            return Ok(summary);
+        };
+        let findings = self.task.finish(&self.best_params, folder.path())?;
+        summary.more.extend(findings.summary);
+        self.metrics.rewrite(&folder.metrics(), &self.records)?;
+        let json = serde_json::to_string_pretty(&summary.to_json()).expect("plain values");
+        folder.write(&folder.summary(), &(json + "\n"))?;
+        let curves = report::curves(&self.records, true);
+        folder.write(&folder.curves(), &curves)?;
+        let page = report::page(&report::Page {
+            experiment: self.experiment,
+            folder: folder.path(),
+            layout: self.task.model().layout(),
+            summary: &summary,
+            progress: &self.progress,
+            records: &self.records,
+            figures: &findings.figures,
+        });
+        folder.write(&folder.report(), &page)?;
+        Ok(summary)
+    }
+}
+
+/// Why a step was not taken.
+enum StepError {
+    Bad(BadNumber),
+    Other(Error),
+}
+
+impl From<BadNumber> for StepError {
+    fn from(bad: BadNumber) -> Self {
+        StepError::Bad(bad)
+    }
+}
+
+impl From<Error> for StepError {
+    fn from(error: Error) -> Self {
+        StepError::Other(error)
+    }
+}
+
+fn set_buffers<M: Model>(model: &mut M, buffers: &[Buffer]) -> Result<()> {
+    buffers.iter().try_for_each(|b| model.set_buffer(b))
+}
+
+/// The `[model]` table as text, keys sorted.
+fn model_text(experiment: &Experiment) -> String {
+    serde_json::to_string(&experiment.model).expect("a table of plain values")
+}
