@@ -175,6 +175,96 @@ pub fn background(
         .spawn(work)
 }
 
+/// Output that can be cut in two where a piece begins, so that every piece owns its own part.
+pub trait Cut: Send + Sized {
+    /// The part before `piece`, and the part from it on.
+    fn cut(self, piece: usize) -> (Self, Self);
+}
+
+/// An array whose pieces have different lengths: piece `p` owns the elements from
+/// `bounds[p] · width` to `bounds[p + 1] · width`.
+pub struct Uneven<'a, T> {
+    data: &'a mut [T],
+    start: usize,
+    bounds: &'a [u32],
+    width: usize,
+}
+
+impl<'a, T> Uneven<'a, T> {
+    /// The whole array. An empty array may have any bounds: every piece then owns nothing.
+    pub fn new(data: &'a mut [T], bounds: &'a [u32], width: usize) -> Self {
+        let width = if data.is_empty() { 0 } else { width };
+        debug_assert_eq!(data.len(), bounds[bounds.len() - 1] as usize * width);
+        Uneven {
+            data,
+            start: 0,
+            bounds,
+            width,
+        }
+    }
+
+    /// The piece's own elements.
+    pub fn into_slice(self) -> &'a mut [T] {
+        self.data
+    }
+}
+
+impl<T: Send> Cut for Uneven<'_, T> {
+    fn cut(self, piece: usize) -> (Self, Self) {
+        let at = self.bounds[piece] as usize * self.width;
+        let (left, right) = self.data.split_at_mut(at - self.start);
+        let part = |data, start| Uneven {
+            data,
+            start,
+            bounds: self.bounds,
+            width: self.width,
+        };
+        (part(left, self.start), part(right, at))
+    }
+}
+
+impl<A: Cut, B: Cut> Cut for (A, B) {
+    fn cut(self, piece: usize) -> (Self, Self) {
+        let (a, a_rest) = self.0.cut(piece);
+        let (b, b_rest) = self.1.cut(piece);
+        ((a, b), (a_rest, b_rest))
+    }
+}
+
+/// Calls `work(piece, owned)` for every piece of an output that is cut unevenly.
+pub fn for_each_cut<C: Cut>(
+    pieces: usize,
+    parallel: bool,
+    owned: C,
+    work: impl Fn(usize, C) + Send + Sync,
+) {
+    fn halve<C: Cut>(
+        first: usize,
+        pieces: usize,
+        parallel: bool,
+        owned: C,
+        work: &(impl Fn(usize, C) + Send + Sync),
+    ) {
+        match pieces {
+            0 => {}
+            1 => work(first, owned),
+            _ => {
+                let half = pieces / 2;
+                let (left, right) = owned.cut(first + half);
+                let left = || halve(first, half, parallel, left, work);
+                let right = || halve(first + half, pieces - half, parallel, right, work);
+                if parallel {
+                    rayon::join(left, right);
+                } else {
+                    left();
+                    right();
+                }
+            }
+        }
+    }
+    halve(0, pieces, parallel, owned, &work);
+}
+
 /// The fixed-order reduction. Each of `pieces` fills its own row of `workspace` (zeroed before),
 /// then the rows are added to `out` in the order of the pieces, in f64 on top.
 ///
@@ -220,6 +310,22 @@ pub fn sum_pieces(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn uneven_pieces_own_their_bounds() {
+        let bounds = [0, 2, 2, 5, 6];
+        let (mut a, mut b) = (vec![0; 12], vec![0; 6]);
+        let owned = (
+            Uneven::new(&mut a, &bounds, 2),
+            Uneven::new(&mut b, &bounds, 1),
+        );
+        for_each_cut(4, true, owned, |piece, (a, b)| {
+            a.into_slice().fill(piece + 1);
+            b.into_slice().fill(piece + 1);
+        });
+        assert_eq!(a, [1, 1, 1, 1, 3, 3, 3, 3, 3, 3, 4, 4]);
+        assert_eq!(b, [1, 1, 3, 3, 3, 4]);
+    }
 
     #[test]
     fn sums_of_pieces_have_the_same_bits_on_1_2_and_7_threads() {

@@ -1,0 +1,396 @@
+//! One batch of graphs: topology, node features, edge weights and edge features.
+
+use std::sync::Arc;
+
+use super::pattern::Pattern;
+use super::structure::Graph;
+use crate::scalar::cast;
+use crate::{Batch, Error, Result, Scalar};
+
+/// How the nodes' features are given.
+#[derive(Clone, Debug)]
+pub enum Features {
+    /// That many numbers per node.
+    Dense(usize),
+    /// The places of the non-zeros: row = node, column = feature.
+    Sparse(Arc<Pattern>),
+    /// One id per node: row = node, column = id. For networks that begin with an embedding.
+    Ids(Arc<Pattern>),
+}
+
+/// A batch: everything differentiable in one flat vector, first the node features (the non-zeros
+/// where they are sparse), then a weight per edge, then the features of each edge.
+#[derive(Clone, Debug)]
+pub struct GraphBatch<T> {
+    graph: Arc<Graph>,
+    features: Features,
+    values: Vec<T>,
+    feature_values: usize,
+    has_weights: bool,
+    edge_features: usize,
+    pairs: Arc<Vec<[u32; 2]>>,
+}
+
+/// What a layer reads: dense rows, or the non-zeros of a sparse matrix.
+#[derive(Clone, Copy)]
+pub enum NodeValues<'a, T> {
+    /// Rows of equal width, one after the other.
+    Dense(&'a [T]),
+    /// A pattern and its values, by slot.
+    Sparse(&'a Pattern, &'a [T]),
+}
+
+impl<T: Scalar> GraphBatch<T> {
+    /// Dense features, `width` per node, node after node.
+    pub fn dense(graph: Arc<Graph>, width: usize, features: Vec<T>) -> Result<Self> {
+        if features.len() != graph.nodes() * width {
+            return Err(Error::invalid(
+                "node features",
+                format!("{} values", features.len()),
+                format!("{width} for each of {} nodes", graph.nodes()),
+            ));
+        }
+        check_finite("node features", &features)?;
+        Ok(Self::of(graph, Features::Dense(width), features))
+    }
+
+    /// Sparse features: for every non-zero its node, its feature and its value, in any order.
+    pub fn sparse(
+        graph: Arc<Graph>,
+        width: usize,
+        node_of: &[u32],
+        feature_of: &[u32],
+        values: &[T],
+    ) -> Result<Self> {
+        if node_of.len() != values.len() || feature_of.len() != values.len() {
+            return Err(Error::invalid(
+                "sparse node features",
+                format!(
+                    "{} nodes, {} features, {} values",
+                    node_of.len(),
+                    feature_of.len(),
+                    values.len()
+                ),
+                "one of each for every non-zero",
+            ));
+        }
+        for (what, numbers, limit) in [
+            ("node", node_of, graph.nodes()),
+            ("feature", feature_of, width),
+        ] {
+            if let Some(i) = numbers.iter().position(|&x| x as usize >= limit) {
+                return Err(Error::invalid(
+                    format!("non-zero {i} of the node features"),
+                    format!("{what} {}", numbers[i]),
+                    format!("a {what} below {limit}"),
+                ));
+            }
+        }
+        check_finite("node features", values)?;
+        let (pattern, order) = Pattern::new(graph.nodes(), width, node_of, feature_of);
+        let values = order.iter().map(|&i| values[i as usize]).collect();
+        Ok(Self::of(graph, Features::Sparse(Arc::new(pattern)), values))
+    }
+
+    /// One id below `vocabulary` per node.
+    pub fn ids(graph: Arc<Graph>, vocabulary: usize, ids: &[u32]) -> Result<Self> {
+        if ids.len() != graph.nodes() {
+            return Err(Error::invalid(
+                "node ids",
+                format!("{} ids", ids.len()),
+                format!("{}, one for every node", graph.nodes()),
+            ));
+        }
+        if let Some(i) = ids.iter().position(|&id| id as usize >= vocabulary) {
+            return Err(Error::invalid(
+                format!("id of node {i}"),
+                ids[i],
+                format!("an id below {vocabulary}, the vocabulary"),
+            ));
+        }
+        let pattern = Pattern::one_per_row(vocabulary, ids);
+        Ok(Self::of(
+            graph,
+            Features::Ids(Arc::new(pattern)),
+            Vec::new(),
+        ))
+    }
+
+    fn of(graph: Arc<Graph>, features: Features, values: Vec<T>) -> Self {
+        GraphBatch {
+            graph,
+            features,
+            feature_values: values.len(),
+            values,
+            has_weights: false,
+            edge_features: 0,
+            pairs: Arc::new(Vec::new()),
+        }
+    }
+
+    /// With a weight per edge. Before edge features.
+    pub fn with_edge_weights(mut self, weights: &[T]) -> Result<Self> {
+        if weights.len() != self.graph.edges() {
+            return Err(Error::invalid(
+                "edge weights",
+                format!("{} weights", weights.len()),
+                format!("{}, one for every edge", self.graph.edges()),
+            ));
+        }
+        check_finite("edge weights", weights)?;
+        let edge_features = self.edge_features().to_vec();
+        self.values.truncate(self.feature_values);
+        self.values.extend_from_slice(weights);
+        self.values.extend_from_slice(&edge_features);
+        self.has_weights = true;
+        Ok(self)
+    }
+
+    /// With `width` features per edge, edge after edge.
+    pub fn with_edge_features(mut self, width: usize, features: &[T]) -> Result<Self> {
+        if features.len() != self.graph.edges() * width {
+            return Err(Error::invalid(
+                "edge features",
+                format!("{} values", features.len()),
+                format!("{width} for each of {} edges", self.graph.edges()),
+            ));
+        }
+        check_finite("edge features", features)?;
+        let start = self.edge_features_start();
+        self.values.truncate(start);
+        self.values.extend_from_slice(features);
+        self.edge_features = width;
+        Ok(self)
+    }
+
+    /// With pairs of nodes for a layer that scores pairs (link prediction).
+    pub fn with_pairs(mut self, pairs: Vec<[u32; 2]>) -> Result<Self> {
+        self.set_pairs(&pairs)?;
+        Ok(self)
+    }
+
+    /// Other pairs, in the memory of the earlier ones.
+    pub fn set_pairs(&mut self, pairs: &[[u32; 2]]) -> Result<()> {
+        let nodes = self.graph.nodes();
+        if let Some(i) = pairs
+            .iter()
+            .position(|p| p.iter().any(|&n| n as usize >= nodes))
+        {
+            return Err(Error::invalid(
+                format!("pair {i}"),
+                format!("nodes {} and {}", pairs[i][0], pairs[i][1]),
+                format!("nodes below {nodes}"),
+            ));
+        }
+        let own = Arc::make_mut(&mut self.pairs);
+        own.clear();
+        own.extend_from_slice(pairs);
+        Ok(())
+    }
+
+    /// The topology.
+    pub fn graph(&self) -> &Arc<Graph> {
+        &self.graph
+    }
+
+    /// How node features are given.
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// The pairs of nodes to score.
+    pub fn pairs(&self) -> &[[u32; 2]] {
+        &self.pairs
+    }
+
+    /// Numbers per node, or the size of the vocabulary.
+    pub fn width(&self) -> usize {
+        match &self.features {
+            Features::Dense(width) => *width,
+            Features::Sparse(pattern) | Features::Ids(pattern) => pattern.by_column.len(),
+        }
+    }
+
+    /// The number of [`Batch::values`] that are node features.
+    pub fn feature_values(&self) -> usize {
+        self.feature_values
+    }
+
+    /// Node features as a layer reads them. Ids have none.
+    pub fn rows(&self) -> NodeValues<'_, T> {
+        let values = &self.values[..self.feature_values];
+        match &self.features {
+            Features::Dense(_) | Features::Ids(_) => NodeValues::Dense(values),
+            Features::Sparse(pattern) => NodeValues::Sparse(pattern, values),
+        }
+    }
+
+    /// A weight per edge, where there are weights.
+    pub fn edge_weights(&self) -> Option<&[T]> {
+        self.has_weights
+            .then(|| &self.values[self.feature_values..self.edge_features_start()])
+    }
+
+    /// The number of features per edge.
+    pub fn edge_width(&self) -> usize {
+        self.edge_features
+    }
+
+    /// The features of the edges.
+    pub fn edge_features(&self) -> &[T] {
+        &self.values[self.edge_features_start()..]
+    }
+
+    /// Where the edge features start in [`Batch::values`].
+    pub fn edge_features_start(&self) -> usize {
+        self.feature_values + usize::from(self.has_weights) * self.graph.edges()
+    }
+
+    /// The same in another scalar.
+    pub fn cast<U: Scalar>(&self) -> GraphBatch<U> {
+        GraphBatch {
+            graph: self.graph.clone(),
+            features: self.features.clone(),
+            values: cast(&self.values),
+            feature_values: self.feature_values,
+            has_weights: self.has_weights,
+            edge_features: self.edge_features,
+            pairs: self.pairs.clone(),
+        }
+    }
+
+    /// The disjoint union of batches of one kind (dense features or ids, weights and edge features
+    /// in all or in none).
+    pub fn union(batches: &[&Self]) -> Result<Self> {
+        let Some(first) = batches.first() else {
+            return Self::dense(Arc::new(Graph::union([])), 0, Vec::new());
+        };
+        for (i, b) in batches.iter().enumerate() {
+            let same = std::mem::discriminant(&b.features)
+                == std::mem::discriminant(&first.features)
+                && b.width() == first.width()
+                && b.has_weights == first.has_weights
+                && b.edge_features == first.edge_features;
+            if !same {
+                return Err(Error::invalid(
+                    format!("graph {i} of the batch"),
+                    format!(
+                        "{} node features, {} edge features, edge weights: {}",
+                        b.width(),
+                        b.edge_features,
+                        b.has_weights
+                    ),
+                    format!(
+                        "as graph 0 has: {}, {}, {}",
+                        first.width(),
+                        first.edge_features,
+                        first.has_weights
+                    ),
+                ));
+            }
+        }
+        let graph = Arc::new(Graph::union(batches.iter().map(|b| b.graph.as_ref())));
+        let joined = |part: fn(&Self) -> &[T]| -> Vec<T> {
+            batches.iter().flat_map(|b| part(b)).copied().collect()
+        };
+        let features = joined(|b| &b.values[..b.feature_values]);
+        let columns = |pattern: &Pattern| pattern.by_row.neighbor.clone();
+        let mut union = match &first.features {
+            Features::Dense(width) => Self::dense(graph, *width, features)?,
+            Features::Ids(_) => {
+                let ids: Vec<u32> = batches
+                    .iter()
+                    .flat_map(|b| match &b.features {
+                        Features::Ids(pattern) => columns(pattern),
+                        _ => unreachable!("all of one kind"),
+                    })
+                    .collect();
+                Self::ids(graph, first.width(), &ids)?
+            }
+            Features::Sparse(_) => {
+                let (mut node_of, mut feature_of, mut nodes) = (Vec::new(), Vec::new(), 0);
+                for b in batches {
+                    let Features::Sparse(pattern) = &b.features else {
+                        unreachable!("all of one kind")
+                    };
+                    for i in 0..pattern.by_row.len() {
+                        let node = nodes + i as u32;
+                        node_of.extend(std::iter::repeat_n(node, pattern.by_row.degree(i)));
+                    }
+                    feature_of.extend(columns(pattern));
+                    nodes += b.graph.nodes() as u32;
+                }
+                Self::sparse(graph, first.width(), &node_of, &feature_of, &features)?
+            }
+        };
+        if first.has_weights {
+            union = union.with_edge_weights(&joined(|b| b.edge_weights().unwrap_or_default()))?;
+        }
+        if first.edge_features > 0 {
+            union = union.with_edge_features(first.edge_features, &joined(Self::edge_features))?;
+        }
+        Ok(union)
+    }
+}
+
+impl<T: Scalar> Batch<T> for GraphBatch<T> {
+    fn values(&self) -> &[T] {
+        &self.values
+    }
+    fn values_mut(&mut self) -> &mut [T] {
+        &mut self.values
+    }
+}
+
+fn check_finite<T: Scalar>(what: &str, values: &[T]) -> Result<()> {
+    match values.iter().position(|v| !v.is_finite()) {
+        None => Ok(()),
+        Some(i) => Err(Error::invalid(
+            format!("element {i} of the {what}"),
+            values[i].to_f64(),
+            "a finite number",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> Arc<Graph> {
+        Arc::new(Graph::new(2, &[0], &[1]).unwrap())
+    }
+
+    #[test]
+    fn features_that_do_not_fit_the_graph_are_named() {
+        let message = |r: Result<GraphBatch<f32>>| r.unwrap_err().to_string();
+        assert!(message(GraphBatch::dense(pair(), 3, vec![0.0; 5])).contains("5 values"));
+        assert!(message(GraphBatch::ids(pair(), 4, &[0, 4])).contains("id of node 1"));
+        let bad = GraphBatch::sparse(pair(), 4, &[0, 2], &[0, 1], &[1.0, 1.0]);
+        assert!(message(bad).contains("node 2"));
+        assert!(message(GraphBatch::dense(pair(), 1, vec![0.0, f32::NAN])).contains("finite"));
+        let batch = GraphBatch::dense(pair(), 1, vec![0.0_f32; 2]).unwrap();
+        assert!(message(batch.clone().with_edge_weights(&[1.0, 2.0])).contains("2 weights"));
+        assert!(message(batch.clone().with_edge_features(2, &[1.0])).contains("2 for each"));
+        assert!(message(batch.with_pairs(vec![[0, 2]])).contains("pair 0"));
+    }
+
+    #[test]
+    fn values_are_features_then_weights_then_edge_features() {
+        let batch = GraphBatch::dense(pair(), 1, vec![1.0_f32, 2.0])
+            .unwrap()
+            .with_edge_features(2, &[4.0, 5.0])
+            .unwrap()
+            .with_edge_weights(&[3.0])
+            .unwrap();
+        assert_eq!(batch.values(), [1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(batch.edge_weights().unwrap(), [3.0]);
+        assert_eq!(batch.edge_features(), [4.0, 5.0]);
+        let union = GraphBatch::union(&[&batch, &batch]).unwrap();
+        assert_eq!(
+            union.values(),
+            [1.0, 2.0, 1.0, 2.0, 3.0, 3.0, 4.0, 5.0, 4.0, 5.0]
+        );
+        assert_eq!(union.graph().graphs(), 2);
+    }
+}

@@ -1,0 +1,112 @@
+//! One row per graph from the rows of its nodes: their sum, mean or maximum.
+//!
+//! d_x_i = d_y_g for the sum, d_y_g/n for the mean; for the maximum d_y_g goes, feature by feature,
+//! to the first node that has it. A graph without nodes gives a row of zeros.
+//!
+//! Memory: `indices` the node of each maximum.
+
+use super::{Context, LayerTape, room};
+use crate::Scalar;
+use crate::graph::structure::Graph;
+use crate::parallel;
+
+/// What is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PoolKind {
+    Sum,
+    Mean,
+    Max,
+}
+
+pub(crate) struct Pool {
+    pub kind: PoolKind,
+    pub width: usize,
+}
+
+/// No node: a graph without nodes has no maximum.
+const NONE: u32 = u32::MAX;
+
+/// From this many numbers on, graphs go to threads (some 10 µs of work on one).
+const PARALLEL: usize = 1 << 16;
+
+impl Pool {
+    pub fn forward<T: Scalar>(&self, c: &Context<'_, T>, x: &[T], tape: &mut LayerTape<T>) {
+        let graph = c.graph();
+        let width = self.width;
+        let y = room(&mut tape.output, graph.graphs() * width);
+        let parallel = c.fast && x.len() >= PARALLEL;
+        if self.kind == PoolKind::Max {
+            tape.saved.indices.resize(y.len(), NONE);
+            let nodes = &mut tape.saved.indices[..];
+            parallel::for_each_chunk2(y, width, nodes, width, parallel, |g, y, nodes| {
+                y.fill(T::ZERO);
+                nodes.fill(NONE);
+                for i in graph.nodes_of(g) {
+                    for (f, &x) in x[i * width..(i + 1) * width].iter().enumerate() {
+                        if nodes[f] == NONE || x > y[f] {
+                            y[f] = x;
+                            nodes[f] = i as u32;
+                        }
+                    }
+                }
+            });
+            return;
+        }
+        parallel::for_each_chunk(y, width, parallel, |g, y| {
+            y.fill(T::ZERO);
+            for i in graph.nodes_of(g) {
+                for (y, &x) in y.iter_mut().zip(&x[i * width..]) {
+                    *y += x;
+                }
+            }
+            let scale = self.scale::<T>(graph, g);
+            if self.kind == PoolKind::Mean {
+                for y in y {
+                    *y *= scale;
+                }
+            }
+        });
+    }
+
+    fn scale<T: Scalar>(&self, graph: &Graph, g: usize) -> T {
+        match (self.kind, graph.nodes_of(g).len()) {
+            (PoolKind::Mean, n) if n > 0 => T::ONE / T::from_usize(n),
+            _ => T::ONE,
+        }
+    }
+
+    pub fn backward<T: Scalar>(
+        &self,
+        c: &Context<'_, T>,
+        tape: &LayerTape<T>,
+        d_y: &[T],
+        d_x: &mut [T],
+    ) {
+        let graph = c.graph();
+        let width = self.width;
+        if self.kind == PoolKind::Max {
+            d_x.fill(T::ZERO);
+            for (k, (&node, &d)) in tape.saved.indices.iter().zip(d_y).enumerate() {
+                if node != NONE {
+                    d_x[node as usize * width + k % width] = d;
+                }
+            }
+            return;
+        }
+        for (g, d_y) in d_y.chunks_exact(width).enumerate() {
+            let scale = self.scale::<T>(graph, g);
+            for i in graph.nodes_of(g) {
+                for (d_x, &d) in d_x[i * width..].iter_mut().zip(d_y) {
+                    *d_x = d * scale;
+                }
+            }
+        }
+    }
+
+    /// The node of each maximum.
+    pub fn pattern<T: Scalar>(&self, tape: &LayerTape<T>, pattern: &mut Vec<u32>) {
+        if self.kind == PoolKind::Max {
+            pattern.extend(&tape.saved.indices);
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! Sums over the neighbours of a row, and the products that give their gradients.
+//!
+//! With P a pattern, c its coefficients, s a scale per row, o a factor on the row itself:
+//!
+//! ```text
+//! y_i = s_i · (o · x_i + Σ_{p ∈ row i} c_p · x_{neighbor(p)}) + b
+//! ```
+//!
+//! The gradient with respect to x is the same sum over the transpose, with s read at the
+//! neighbour; the gradient with respect to c_p is the dot product of d_y_i · s_i and
+//! x_{neighbor(p)}, [`edge_dot`].
+
+use fearless_simd::prelude::*;
+
+use crate::Scalar;
+use crate::graph::pattern::Rows;
+use crate::parallel::{Uneven, for_each_cut};
+use crate::simd::{self, Simd, dispatch, f32x16};
+
+/// The coefficient of every slot of a side of a pattern; with heads, one for each of them.
+#[derive(Clone, Copy)]
+pub enum Coefficient<'a, T> {
+    /// 1.
+    One,
+    /// By slot.
+    Slot(&'a [T]),
+    /// By the slot of the other side, which the second array names.
+    Gather(&'a [T], &'a [u32]),
+    /// By neighbour.
+    Neighbor(&'a [T]),
+}
+
+impl<T: Scalar> Coefficient<'_, T> {
+    #[inline(always)]
+    fn at(&self, slot: usize, neighbor: usize, [heads, head]: [usize; 2]) -> T {
+        match *self {
+            Coefficient::One => T::ONE,
+            Coefficient::Slot(c) => c[slot * heads + head],
+            Coefficient::Gather(c, slots) => c[slots[slot] as usize * heads + head],
+            Coefficient::Neighbor(c) => c[neighbor],
+        }
+    }
+
+    fn f32s(&self) -> Option<Coefficient<'_, f32>> {
+        Some(match *self {
+            Coefficient::One => Coefficient::One,
+            Coefficient::Slot(c) => Coefficient::Slot(T::f32s(c)?),
+            Coefficient::Gather(c, slots) => Coefficient::Gather(T::f32s(c)?, slots),
+            Coefficient::Neighbor(c) => Coefficient::Neighbor(T::f32s(c)?),
+        })
+    }
+}
+
+/// One weighted sum over neighbours; see the module's text.
+#[derive(Clone, Copy)]
+pub struct Aggregate<'a, T> {
+    /// Whose neighbours.
+    pub rows: &'a Rows,
+    /// c.
+    pub coefficient: Coefficient<'a, T>,
+    /// A row falls into this many heads of equal width, each with coefficients of its own.
+    pub heads: usize,
+    /// o, where the row itself takes part.
+    pub own: Option<T>,
+    /// s.
+    pub row_scale: Option<&'a [T]>,
+    /// b.
+    pub bias: Option<&'a [T]>,
+    /// Add to the output instead of overwriting it.
+    pub add: bool,
+}
+
+impl<'a, T> Aggregate<'a, T> {
+    /// The plain weighted sum.
+    pub fn new(rows: &'a Rows, coefficient: Coefficient<'a, T>) -> Self {
+        Aggregate {
+            rows,
+            coefficient,
+            heads: 1,
+            own: None,
+            row_scale: None,
+            bias: None,
+            add: false,
+        }
+    }
+
+    /// Added to the output.
+    pub fn adding(self) -> Self {
+        Aggregate { add: true, ..self }
+    }
+}
+
+/// From this many multiply-adds on, pieces go to threads: below, the whole takes less than the
+/// 10 µs that waking a second thread and joining it cost (measured on two cores, Zen 4).
+const PARALLEL: usize = 1 << 17;
+
+/// Computes the sum for every row; rows of x and `out` are `width` wide.
+pub fn aggregate<T: Scalar>(
+    a: &Aggregate<'_, T>,
+    x: &[T],
+    width: usize,
+    out: &mut [T],
+    fast: bool,
+) {
+    if fast && let (Some(x), Some(coefficient)) = (T::f32s(x), a.coefficient.f32s()) {
+        let a = Aggregate {
+            rows: a.rows,
+            coefficient,
+            heads: a.heads,
+            own: a.own.map(|o| o.to_f64() as f32),
+            row_scale: a.row_scale.and_then(T::f32s),
+            bias: a.bias.and_then(T::f32s),
+            add: a.add,
+        };
+        return fast_aggregate(&a, x, width, T::f32s_mut(out).expect("one scalar"));
+    }
+    for (i, out) in out.chunks_exact_mut(width.max(1)).enumerate() {
+        for (c, out) in out.iter_mut().enumerate() {
+            let head = c / (width / a.heads);
+            let mut sum = T::ZERO;
+            if let Some(own) = a.own {
+                sum += own * x[i * width + c];
+            }
+            for p in a.rows.range(i) {
+                let j = a.rows.neighbor[p] as usize;
+                sum += a.coefficient.at(p, j, [a.heads, head]) * x[j * width + c];
+            }
+            if let Some(scale) = a.row_scale {
+                sum *= scale[i];
+            }
+            if let Some(bias) = a.bias {
+                sum += bias[c];
+            }
+            if a.add {
+                *out += sum;
+            } else {
+                *out = sum;
+            }
+        }
+    }
+}
+
+fn fast_aggregate(a: &Aggregate<'_, f32>, x: &[f32], width: usize, out: &mut [f32]) {
+    if width == 0 || out.is_empty() {
+        return;
+    }
+    let rows = a.rows;
+    let parallel = (rows.slots() + rows.len()) * width >= PARALLEL;
+    let owned = Uneven::new(out, &rows.piece_rows, width);
+    for_each_cut(rows.pieces(), parallel, owned, |piece, out| {
+        let out = out.into_slice();
+        let range = rows.piece(piece);
+        dispatch!(simd::level(), simd => rows_blocks(simd, a, x, width, range, out));
+    });
+}
+
+/// Cuts rows into heads, and wide heads into blocks of up to four vectors, which stay in registers.
+#[inline(always)]
+fn rows_blocks<S: Simd>(
+    simd: S,
+    a: &Aggregate<'_, f32>,
+    x: &[f32],
+    width: usize,
+    range: std::ops::Range<usize>,
+    out: &mut [f32],
+) {
+    let head_width = width / a.heads;
+    for head in 0..a.heads {
+        let end = (head + 1) * head_width;
+        let mut column = head * head_width;
+        while column < end {
+            let range = range.clone();
+            let columns = column..end.min(column + 64);
+            match columns.len().div_ceil(16) {
+                1 => rows_block::<S, 1>(simd, a, x, width, head, columns, range, out),
+                2 => rows_block::<S, 2>(simd, a, x, width, head, columns, range, out),
+                3 => rows_block::<S, 3>(simd, a, x, width, head, columns, range, out),
+                _ => rows_block::<S, 4>(simd, a, x, width, head, columns, range, out),
+            }
+            column += 64;
+        }
+    }
+}
+
+/// Neighbours added up in one run before the run's sum joins the total: a hub's row is summed as
+/// well as a short one.
+const RUN: usize = 256;
+
+#[inline(always)]
+fn rows_block<S: Simd, const V: usize>(
+    simd: S,
+    a: &Aggregate<'_, f32>,
+    x: &[f32],
+    width: usize,
+    head: usize,
+    columns: std::ops::Range<usize>,
+    range: std::ops::Range<usize>,
+    out: &mut [f32],
+) {
+    let zero = f32x16::splat(simd, 0.0);
+    let (column, lanes) = (columns.start, columns.len());
+    let heads = [a.heads, head];
+    let first = range.start;
+    let neighbors = &a.rows.neighbor[..];
+    for i in range {
+        let mut total = [zero; V];
+        let slots = a.rows.range(i);
+        let mut start = slots.start;
+        while start < slots.end {
+            let end = (start + RUN).min(slots.end);
+            let mut sum = [zero; V];
+            for p in start..end {
+                let j = neighbors[p] as usize;
+                let c = f32x16::splat(simd, a.coefficient.at(p, j, heads));
+                add_row::<S, V>(simd, x, j * width + column, c, &mut sum);
+            }
+            for v in 0..V {
+                total[v] += sum[v];
+            }
+            start = end;
+        }
+        if let Some(own) = a.own {
+            let c = f32x16::splat(simd, own);
+            add_row::<S, V>(simd, x, i * width + column, c, &mut total);
+        }
+        if let Some(scale) = a.row_scale {
+            let scale = f32x16::splat(simd, scale[i]);
+            for t in &mut total {
+                *t *= scale;
+            }
+        }
+        if let Some(bias) = a.bias {
+            let one = f32x16::splat(simd, 1.0);
+            add_row::<S, V>(simd, bias, column, one, &mut total);
+        }
+        let at = (i - first) * width + column;
+        let out = &mut out[at..at + lanes];
+        let mut chunks = out.chunks_exact_mut(16);
+        let mut v = 0;
+        for chunk in &mut chunks {
+            let y = if a.add {
+                f32x16::from_slice(simd, chunk) + total[v]
+            } else {
+                total[v]
+            };
+            y.store_slice(chunk);
+            v += 1;
+        }
+        let tail = chunks.into_remainder();
+        if !tail.is_empty() {
+            let y: [f32; 16] = total[v].into();
+            for (out, y) in tail.iter_mut().zip(y) {
+                *out = if a.add { *out + y } else { y };
+            }
+        }
+    }
+}
+
+/// sum += c · x[at …]. Reads whole vectors: where the row is shorter, the lanes beyond it hold the
+/// next row's numbers, which are never stored.
+#[inline(always)]
+fn add_row<S: Simd, const V: usize>(
+    simd: S,
+    x: &[f32],
+    at: usize,
+    c: f32x16<S>,
+    sum: &mut [f32x16<S>; V],
+) {
+    if let Some(row) = x.get(at..at + 16 * V) {
+        for v in 0..V {
+            sum[v] = f32x16::from_slice(simd, &row[16 * v..16 * v + 16]).mul_add(c, sum[v]);
+        }
+    } else {
+        let mut row = [[0.0; 16]; V];
+        for (to, &from) in row.as_flattened_mut().iter_mut().zip(&x[at..]) {
+            *to = from;
+        }
+        for v in 0..V {
+            sum[v] = f32x16::from_slice(simd, &row[v]).mul_add(c, sum[v]);
+        }
+    }
+}
+
+/// out_ph = a_ih · b_{neighbor(p)h} for every slot p of every row i and every head h.
+pub fn edge_dot<T: Scalar>(
+    rows: &Rows,
+    a: &[T],
+    b: &[T],
+    [width, heads]: [usize; 2],
+    out: &mut [T],
+    fast: bool,
+) {
+    let head_width = width / heads;
+    if fast && let (Some(a), Some(b)) = (T::f32s(a), T::f32s(b)) {
+        let out = T::f32s_mut(out).expect("one scalar");
+        let parallel = rows.slots() * width >= PARALLEL;
+        let owned = Uneven::new(out, &rows.piece_slots, heads);
+        for_each_cut(rows.pieces(), parallel, owned, |piece, out| {
+            let out = out.into_slice();
+            let first = rows.piece_slots[piece] as usize;
+            dispatch!(simd::level(), simd => {
+                for i in rows.piece(piece) {
+                    let a = &a[i * width..(i + 1) * width];
+                    for p in rows.range(i) {
+                        let j = rows.neighbor[p] as usize;
+                        let b = &b[j * width..(j + 1) * width];
+                        let out = &mut out[(p - first) * heads..(p - first + 1) * heads];
+                        if heads == 1 {
+                            out[0] = simd::dot(simd, a, b);
+                        } else {
+                            heads_dot(a, b, head_width, out);
+                        }
+                    }
+                }
+            });
+        });
+        return;
+    }
+    for i in 0..rows.len() {
+        for p in rows.range(i) {
+            let j = rows.neighbor[p] as usize;
+            for head in 0..heads {
+                let columns = head * head_width..(head + 1) * head_width;
+                out[p * heads + head] = columns.map(|c| a[i * width + c] * b[j * width + c]).sum();
+            }
+        }
+    }
+}
+
+/// The dot products of the heads of two rows.
+#[inline(always)]
+pub(crate) fn heads_dot(a: &[f32], b: &[f32], head_width: usize, out: &mut [f32]) {
+    let heads = a.chunks_exact(head_width).zip(b.chunks_exact(head_width));
+    for (out, (a, b)) in out.iter_mut().zip(heads) {
+        // Eight lanes: the usual head is eight wide, and its sum is a tree of three levels.
+        let mut lanes = [0.0; 8];
+        let (mut a8, mut b8) = (a.chunks_exact(8), b.chunks_exact(8));
+        for (a, b) in (&mut a8).zip(&mut b8) {
+            for l in 0..8 {
+                lanes[l] += a[l] * b[l];
+            }
+        }
+        for ((lane, a), b) in lanes.iter_mut().zip(a8.remainder()).zip(b8.remainder()) {
+            *lane += a * b;
+        }
+        *out = ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6]))
+            + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::pattern::Pattern;
+    use crate::rng::Key;
+    use crate::scalar;
+
+    #[test]
+    fn the_kernel_agrees_with_the_loops_for_every_width_and_form() {
+        let mut stream = Key::new(5).purpose("aggregate test").stream();
+        let n = 60;
+        let edges = 900;
+        let mut numbers = |len: usize, below: usize| -> Vec<u32> {
+            (0..len).map(|_| stream.below(below) as u32).collect()
+        };
+        // Half of the edges end in node 3: a row longer than one run.
+        let mut targets = numbers(edges, n);
+        targets[..500].fill(3);
+        let sources = numbers(edges, n);
+        let (pattern, _) = Pattern::new(n, n, &targets, &sources);
+        let mut random =
+            |len: usize| -> Vec<f64> { (0..len).map(|_| stream.range(-1.0, 1.0)).collect() };
+        for width in [1, 7, 15, 16, 17, 33, 64, 65, 130] {
+            let x = random(n * width);
+            let (c, s, b) = (random(edges), random(n), random(width));
+            let before = random(n * width);
+            for (form, coefficient) in [
+                Coefficient::One,
+                Coefficient::Slot(&c),
+                Coefficient::Gather(&c, &pattern.slot),
+                Coefficient::Neighbor(&s),
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                let rows = [&pattern.by_row, &pattern.by_column][form % 2];
+                let full = form > 1;
+                let a = Aggregate {
+                    own: full.then_some(0.5),
+                    row_scale: full.then_some(&s),
+                    bias: full.then_some(&b),
+                    add: full,
+                    ..Aggregate::new(rows, coefficient)
+                };
+                let mut exact = before.clone();
+                aggregate(&a, &x, width, &mut exact, false);
+                let f = |v: &[f64]| -> Vec<f32> { scalar::cast(v) };
+                let (x32, c32, s32, b32) = (f(&x), f(&c), f(&s), f(&b));
+                let a = Aggregate {
+                    rows,
+                    heads: 1,
+                    coefficient: match coefficient {
+                        Coefficient::One => Coefficient::One,
+                        Coefficient::Slot(_) => Coefficient::Slot(&c32),
+                        Coefficient::Gather(_, slot) => Coefficient::Gather(&c32, slot),
+                        Coefficient::Neighbor(_) => Coefficient::Neighbor(&s32),
+                    },
+                    own: full.then_some(0.5),
+                    row_scale: full.then_some(&s32),
+                    bias: full.then_some(&b32),
+                    add: full,
+                };
+                let mut out = f(&before);
+                aggregate(&a, &x32, width, &mut out, true);
+                for (i, (e, o)) in exact.iter().zip(&out).enumerate() {
+                    // 500 terms of size 1 at most, each rounded a few times.
+                    let bound = 500.0 * 8.0 * 2.0_f64.powi(-24);
+                    assert!((e - f64::from(*o)).abs() < bound, "{width} {form} {i}");
+                }
+            }
+            let mut exact = vec![0.0; edges];
+            edge_dot(&pattern.by_row, &x, &x, [width, 1], &mut exact, false);
+            let x32: Vec<f32> = scalar::cast(&x);
+            let mut out = vec![0.0; edges];
+            edge_dot(&pattern.by_row, &x32, &x32, [width, 1], &mut out, true);
+            for (e, o) in exact.iter().zip(&out) {
+                assert!((e - f64::from(*o)).abs() < width as f64 * 8.0 * 2.0_f64.powi(-24));
+            }
+        }
+    }
+}

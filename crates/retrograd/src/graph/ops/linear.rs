@@ -1,0 +1,374 @@
+//! y = x·W + b on dense or sparse rows.
+//!
+//! W is stored `[in][out]`, the transpose of PyTorch's `(out, in)`: a non-zero of x then reads one
+//! contiguous row. Backward: d_W = xᵀ·d_y, d_b = Σ_rows d_y, d_x = d_y·Wᵀ; for sparse x only at its
+//! non-zeros, d_x_p = d_y_i · W_{feature(p)}.
+
+use crate::graph::batch::NodeValues;
+use crate::graph::layer::{Back, Context};
+use crate::graph::ops::aggregate::{Aggregate, Coefficient, aggregate, edge_dot};
+use crate::nn::gemm::{Stride, gemm};
+use crate::{Layout, Scalar, parallel};
+
+/// A linear map's tensors and sizes.
+#[derive(Clone, Debug)]
+pub struct Linear {
+    /// The weight's place among the layout's tensors.
+    weight: usize,
+    /// The bias's.
+    bias: Option<usize>,
+    /// Width of x.
+    pub inputs: usize,
+    /// Width of y.
+    pub outputs: usize,
+    weight_at: usize,
+    bias_at: usize,
+}
+
+impl Linear {
+    /// Adds `PREFIX.weight` and, if asked for, `PREFIX.bias` to the layout.
+    pub fn new(
+        layout: &mut Layout,
+        prefix: &str,
+        inputs: usize,
+        outputs: usize,
+        bias: bool,
+    ) -> Self {
+        let weight_name = format!("{prefix}.weight");
+        let bias_name = bias.then(|| format!("{prefix}.bias"));
+        Self::named(layout, &weight_name, bias_name.as_deref(), inputs, outputs)
+    }
+
+    /// The same with the tensors' full names.
+    pub fn named(
+        layout: &mut Layout,
+        weight: &str,
+        bias: Option<&str>,
+        inputs: usize,
+        outputs: usize,
+    ) -> Self {
+        let index = layout.tensors().len();
+        let weight_at = layout
+            .push_stored(weight, &[outputs, inputs], &[1, 0])
+            .start;
+        let bias_at = bias.map(|name| layout.push(name, &[outputs]).start);
+        Linear {
+            weight: index,
+            bias: bias.map(|_| index + 1),
+            inputs,
+            outputs,
+            weight_at,
+            bias_at: bias_at.unwrap_or(0),
+        }
+    }
+
+    /// W, `[in][out]`.
+    pub fn weight<'p, T>(&self, params: &'p [T]) -> &'p [T] {
+        &params[self.weight_at..self.weight_at + self.inputs * self.outputs]
+    }
+
+    /// b, where there is one.
+    pub fn bias<'p, T>(&self, params: &'p [T]) -> Option<&'p [T]> {
+        self.bias
+            .map(|_| &params[self.bias_at..self.bias_at + self.outputs])
+    }
+
+    /// y = x·W + b, or y += with `add`.
+    pub fn forward<T: Scalar>(
+        &self,
+        c: &Context<'_, T>,
+        x: NodeValues<'_, T>,
+        y: &mut [T],
+        add: bool,
+    ) {
+        self.multiply(c, x, y, add, self.bias(c.params));
+    }
+
+    /// y = x·W, without the bias.
+    pub fn multiply_only<T: Scalar>(&self, c: &Context<'_, T>, x: NodeValues<'_, T>, y: &mut [T]) {
+        self.multiply(c, x, y, false, None);
+    }
+
+    fn multiply<T: Scalar>(
+        &self,
+        c: &Context<'_, T>,
+        x: NodeValues<'_, T>,
+        y: &mut [T],
+        add: bool,
+        bias: Option<&[T]>,
+    ) {
+        let weight = self.weight(c.params);
+        match x {
+            NodeValues::Sparse(pattern, values) => {
+                let sum = Aggregate {
+                    bias,
+                    add,
+                    ..Aggregate::new(&pattern.by_row, Coefficient::Slot(values))
+                };
+                aggregate(&sum, weight, self.outputs, y, c.fast);
+            }
+            NodeValues::Dense(x) => {
+                let (inputs, outputs) = (self.inputs, self.outputs);
+                if c.fast
+                    && let (Some(x), Some(w)) = (T::f32s(x), T::f32s(weight))
+                {
+                    let y = T::f32s_mut(y).expect("one scalar");
+                    return forward_f32([inputs, outputs], x, w, bias.and_then(T::f32s), y, add);
+                }
+                for (n, y) in y.chunks_exact_mut(outputs).enumerate() {
+                    for (o, y) in y.iter_mut().enumerate() {
+                        let mut sum = bias.map_or(T::ZERO, |b| b[o]);
+                        for i in 0..inputs {
+                            sum += x[n * inputs + i] * weight[i * outputs + o];
+                        }
+                        *y = if add { *y + sum } else { sum };
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds d_W and d_b to the gradients that are asked for.
+    pub fn backward_params<T: Scalar>(&self, b: &mut Back<'_, T>, x: NodeValues<'_, T>, d_y: &[T]) {
+        self.backward_weight(b, x, d_y);
+        if let Some(bias) = self.bias {
+            b.add_column_sums(bias, d_y);
+        }
+    }
+
+    /// Adds d_W alone: for a bias that is added elsewhere.
+    pub fn backward_weight<T: Scalar>(&self, b: &mut Back<'_, T>, x: NodeValues<'_, T>, d_y: &[T]) {
+        let fast = b.c.fast;
+        // The workspace lies beside the gradients: taken out for the time of the call.
+        let mut partial = std::mem::take(b.partial);
+        if let Some(d_weight) = b.gradient(self.weight) {
+            self.add_weight_gradient(x, d_y, d_weight, &mut partial, fast);
+        }
+        *b.partial = partial;
+    }
+
+    fn add_weight_gradient<T: Scalar>(
+        &self,
+        x: NodeValues<'_, T>,
+        d_y: &[T],
+        d_weight: &mut [T],
+        partial: &mut Vec<f32>,
+        fast: bool,
+    ) {
+        let (inputs, outputs) = (self.inputs, self.outputs);
+        match x {
+            NodeValues::Sparse(pattern, values) => {
+                let c = Coefficient::Gather(values, &pattern.slot);
+                let sum = Aggregate::new(&pattern.by_column, c).adding();
+                aggregate(&sum, d_y, outputs, d_weight, fast);
+            }
+            NodeValues::Dense(x) => {
+                if fast && let (Some(x), Some(d_y)) = (T::f32s(x), T::f32s(d_y)) {
+                    let d_weight = T::f32s_mut(d_weight).expect("one scalar");
+                    return backward_weight_f32([inputs, outputs], x, d_y, d_weight, partial);
+                }
+                for (x, d_y) in x.chunks_exact(inputs).zip(d_y.chunks_exact(outputs)) {
+                    for (i, &x) in x.iter().enumerate() {
+                        for (o, &d) in d_y.iter().enumerate() {
+                            d_weight[i * outputs + o] += x * d;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds d_b alone, from the gradient of wherever the bias was added.
+    pub fn backward_bias<T: Scalar>(&self, b: &mut Back<'_, T>, d_y: &[T]) {
+        if let Some(bias) = self.bias {
+            b.add_column_sums(bias, d_y);
+        }
+    }
+
+    /// d_x = d_y·Wᵀ, or d_x += with `add`. For sparse x, one number per non-zero.
+    pub fn backward_input<T: Scalar>(
+        &self,
+        c: &Context<'_, T>,
+        x: NodeValues<'_, T>,
+        d_y: &[T],
+        d_x: &mut [T],
+        add: bool,
+    ) {
+        let weight = self.weight(c.params);
+        let (inputs, outputs) = (self.inputs, self.outputs);
+        match x {
+            NodeValues::Sparse(pattern, _) => {
+                // Two maps of one sparse input happen in `sage` alone; input gradients of sparse
+                // features are asked for by verification only, so memory is no concern.
+                let mut part = vec![T::ZERO; d_x.len()];
+                edge_dot(
+                    &pattern.by_row,
+                    d_y,
+                    weight,
+                    [outputs, 1],
+                    &mut part,
+                    c.fast,
+                );
+                for (d, part) in d_x.iter_mut().zip(part) {
+                    *d = if add { *d + part } else { part };
+                }
+            }
+            NodeValues::Dense(_) => {
+                if c.fast
+                    && let (Some(w), Some(d_y)) = (T::f32s(weight), T::f32s(d_y))
+                {
+                    let d_x = T::f32s_mut(d_x).expect("one scalar");
+                    return backward_input_f32([inputs, outputs], w, d_y, d_x, add);
+                }
+                for (d_x, d_y) in d_x.chunks_exact_mut(inputs).zip(d_y.chunks_exact(outputs)) {
+                    for (i, d_x) in d_x.iter_mut().enumerate() {
+                        let w = &weight[i * outputs..(i + 1) * outputs];
+                        let sum: T = w.iter().zip(d_y).map(|(&w, &d)| w * d).sum();
+                        *d_x = if add { *d_x + sum } else { sum };
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Multiply-adds of one piece: some 10 µs, several times what handing it to a thread costs.
+const PIECE: usize = 1 << 18;
+
+/// Rows of one piece, a multiple of 16.
+fn piece_rows([inputs, outputs]: [usize; 2]) -> usize {
+    (PIECE / (inputs * outputs).max(1))
+        .max(1)
+        .next_multiple_of(16)
+}
+
+fn forward_f32(
+    [inputs, outputs]: [usize; 2],
+    x: &[f32],
+    weight: &[f32],
+    bias: Option<&[f32]>,
+    y: &mut [f32],
+    add: bool,
+) {
+    let piece = piece_rows([inputs, outputs]);
+    parallel::for_each_chunk(y, piece * outputs, true, |i, y| {
+        let rows = y.len() / outputs;
+        if let Some(bias) = bias {
+            for y in y.chunks_exact_mut(outputs) {
+                for (y, &b) in y.iter_mut().zip(bias) {
+                    *y = if add { *y + b } else { b };
+                }
+            }
+        }
+        gemm(
+            [rows, outputs, inputs],
+            (&x[i * piece * inputs..], Stride::rows(inputs)),
+            (weight, Stride::rows(outputs)),
+            (y, Stride::rows(outputs)),
+            add || bias.is_some(),
+        );
+    });
+}
+
+fn backward_input_f32(
+    [inputs, outputs]: [usize; 2],
+    weight: &[f32],
+    d_y: &[f32],
+    d_x: &mut [f32],
+    add: bool,
+) {
+    let piece = piece_rows([inputs, outputs]);
+    parallel::for_each_chunk(d_x, piece * inputs, true, |i, d_x| {
+        gemm(
+            [d_x.len() / inputs, inputs, outputs],
+            (&d_y[i * piece * outputs..], Stride::rows(outputs)),
+            (weight, Stride::transposed(outputs)),
+            (d_x, Stride::rows(inputs)),
+            add,
+        );
+    });
+}
+
+/// Rows of x that one partial sum of d_W covers: short enough to be summed well in f32, long enough
+/// that the partial sums cost little beside the products.
+const RUN: usize = 1024;
+
+fn backward_weight_f32(
+    [inputs, outputs]: [usize; 2],
+    x: &[f32],
+    d_y: &[f32],
+    d_weight: &mut [f32],
+    partial: &mut Vec<f32>,
+) {
+    let rows = x.len() / inputs.max(1);
+    let run = RUN.max(rows.div_ceil(64));
+    let parallel = x.len() * outputs >= 2 * PIECE;
+    parallel::sum_pieces(
+        rows.div_ceil(run),
+        d_weight,
+        partial,
+        parallel,
+        |i, d_weight| {
+            gemm(
+                [inputs, outputs, run.min(rows - i * run)],
+                (&x[i * run * inputs..], Stride::transposed(inputs)),
+                (&d_y[i * run * outputs..], Stride::rows(outputs)),
+                (d_weight, Stride::rows(outputs)),
+                false,
+            );
+        },
+    );
+}
+
+/// sums[c] += Σ_rows x[row][c].
+pub fn column_sums<T: Scalar>(x: &[T], sums: &mut [T], fast: bool) {
+    let width = sums.len();
+    if width == 0 {
+        return;
+    }
+    if fast && let Some(x) = T::f32s(x) {
+        let sums = T::f32s_mut(sums).expect("one scalar");
+        // Runs of 64 rows in f32, their sums in f64, a block of columns at a time.
+        const COLUMNS: usize = 64;
+        for (block, sums) in sums.chunks_mut(COLUMNS).enumerate() {
+            let first = block * COLUMNS;
+            let mut total = [0.0_f64; COLUMNS];
+            for rows in x.chunks(64 * width) {
+                let mut run = [0.0_f32; COLUMNS];
+                for row in rows.chunks_exact(width) {
+                    for (r, &x) in run.iter_mut().zip(&row[first..first + sums.len()]) {
+                        *r += x;
+                    }
+                }
+                for (t, &r) in total.iter_mut().zip(&run) {
+                    *t += f64::from(r);
+                }
+            }
+            for (s, t) in sums.iter_mut().zip(total) {
+                *s = (f64::from(*s) + t) as f32;
+            }
+        }
+        return;
+    }
+    for row in x.chunks_exact(width) {
+        for (s, &x) in sums.iter_mut().zip(row) {
+            *s += x;
+        }
+    }
+}
+
+/// Σ a·b, in f64 on top for f32.
+pub fn dot<T: Scalar>(a: &[T], b: &[T], fast: bool) -> T {
+    if fast && let (Some(a), Some(b)) = (T::f32s(a), T::f32s(b)) {
+        let sum: f64 = a
+            .chunks(1024)
+            .zip(b.chunks(1024))
+            .map(|(a, b)| {
+                f64::from(crate::simd::dispatch!(crate::simd::level(), simd =>
+                    crate::simd::dot(simd, a, b)))
+            })
+            .sum();
+        return T::from_f64(sum);
+    }
+    a.iter().zip(b).map(|(&a, &b)| a * b).sum()
+}
