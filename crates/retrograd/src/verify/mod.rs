@@ -23,10 +23,12 @@
 //! # }
 //! ```
 
+mod against;
 mod bundle;
 mod chain;
 mod device;
 pub mod differences;
+mod families;
 pub mod precision;
 mod report;
 mod rounded;
@@ -34,9 +36,11 @@ mod subject;
 #[cfg(test)]
 mod tests;
 
+pub use against::{against, against_on, unchecked};
 pub use bundle::{Array, Bundle, BundleOptimizer, Case, FromBundle};
 pub use chain::{Expectation, Options, Progress, check_on};
 pub use device::{Cpu, Device};
+pub use families::{Against, FAMILIES, Family, On, check_bundle};
 pub use report::{
     Counts, Link, Report, Row, Verdict, Worst, compare, compare_some, largest, table,
 };

@@ -1,0 +1,310 @@
+//! Bundles: links 2, 3 or 4, 5 and 6 against what another framework computed.
+//!
+//! In f64 everything must agree within 1e-10 of the tensor's largest element; where a tensor is
+//! mathematically zero or nearly so, the scale is 1e-6 of the bundle's largest gradient. In f32 a
+//! device must stay within the predicted bound around the f64 reference, and on the CPU the worst
+//! relative gradient error of the bundle must be at most 4 times PyTorch's own worst in it, or
+//! 1e-6.
+
+use super::bundle::{Bundle, BundleOptimizer, FromBundle};
+use super::chain::{Expectation, Options, precision_rows, thread_rows, trajectory_rows};
+use super::device::{Cpu, Device};
+use super::report::{Link, Report, Row, Verdict, Worst, compare, largest};
+use super::subject::{Evaluation, Subject};
+use crate::rng::Key;
+use crate::{Error, Layout, Model, Pass, Result};
+
+/// f64 against the oracle, relative to a tensor's scale.
+const TOLERANCE: f64 = 1e-10;
+/// The least scale, as a share of the bundle's largest gradient.
+const SCALE_FLOOR: f64 = 1e-6;
+/// How much worse than PyTorch's f32 ours may be …
+const PEER_FACTOR: f64 = 4.0;
+/// … or this, relative to a tensor's scale.
+const PEER_FLOOR: f64 = 1e-6;
+
+/// What the oracle says, in the model's stored order.
+struct Oracle {
+    output: Vec<f64>,
+    loss: f64,
+    grads: Vec<f64>,
+    input: Option<Vec<f64>>,
+    /// The bundle's largest gradient.
+    largest: f64,
+}
+
+impl Oracle {
+    fn read<M: Model>(bundle: &Bundle, model: &M) -> Result<Self> {
+        let grads = bundle.flat(model, "grad")?;
+        let input = values(bundle, "grad_input/x")?;
+        let largest = largest(&grads).max(input.as_deref().map_or(0.0, largest));
+        let loss = bundle.array("output/loss")?;
+        if loss.values.len() != 1 {
+            return Err(Error::file(
+                &bundle.path,
+                "output/loss",
+                format!("{} numbers, needs 1", loss.values.len()),
+            ));
+        }
+        Ok(Oracle {
+            output: bundle.array("output/y")?.values.clone(),
+            loss: loss.values[0],
+            grads,
+            input,
+            largest,
+        })
+    }
+
+    /// What errors in that tensor are relative to.
+    fn scale(&self, tensor: &[f64]) -> f64 {
+        largest(tensor).max(SCALE_FLOOR * self.largest)
+    }
+}
+
+fn values(bundle: &Bundle, name: &str) -> Result<Option<Vec<f64>>> {
+    let Some(array) = bundle.get(name) else {
+        return Ok(None);
+    };
+    if let Some(i) = array.values.iter().position(|v| !v.is_finite()) {
+        let value = array.values[i];
+        return Err(Error::file(
+            &bundle.path,
+            name,
+            format!("element {i} is {value}"),
+        ));
+    }
+    Ok(Some(array.values.clone()))
+}
+
+/// Checks a bundle on the CPU.
+pub fn against<M: FromBundle>(bundle: &Bundle, options: &Options) -> Result<Report> {
+    against_on::<M>(bundle, &mut Cpu, options)
+}
+
+/// Checks a bundle on a device.
+pub fn against_on<M: FromBundle>(
+    bundle: &Bundle,
+    device: &mut dyn Device<M>,
+    options: &Options,
+) -> Result<Report> {
+    let name = bundle.name();
+    let say = |what: &str| options.say(&format!("{name}: {what}"));
+    let case = M::from_bundle(bundle)?;
+    let subject = Subject {
+        name: name.clone(),
+        model: &case.model,
+        params: case.params,
+        input: case.input,
+        target: case.target,
+        loss: bundle.loss,
+        pass: Pass::training(Key::new(0).purpose("verify")),
+    };
+    subject.check()?;
+    let oracle = Oracle::read(bundle, subject.model)?;
+    let names: Vec<&str> = bundle.optimizers.keys().map(String::as_str).collect();
+    let optimizers: Vec<&BundleOptimizer> = bundle.optimizers.values().collect();
+    say("what rounding can explain");
+    let expected = Expectation::new(
+        &subject,
+        device.granted(),
+        &optimizers,
+        bundle.steps,
+        &options.plan,
+    );
+    let mut report = Report::default();
+    report
+        .rows
+        .extend(oracle_rows(&subject, &oracle, &expected.exact));
+    for (i, name) in names.iter().enumerate() {
+        report.rows.extend(oracle_trajectory(
+            bundle, &subject, &oracle, &expected, i, name,
+        )?);
+    }
+    say("f32");
+    let evaluation = device.evaluate(&subject)?;
+    let mut rows = precision_rows(&subject, &expected, &evaluation, device.link());
+    if device.link() == Link::Cpu {
+        if let Some(row) = peer(bundle, &subject, &oracle, &evaluation, &mut rows)? {
+            rows.push(row);
+        }
+        rows.extend(thread_rows(
+            &subject,
+            &Options {
+                thread_steps: bundle.steps.min(options.thread_steps),
+                ..options.clone()
+            },
+        ));
+    }
+    report.rows.extend(rows);
+    for (i, name) in names.iter().enumerate() {
+        say(&format!("{} steps of {name}", bundle.steps));
+        let trajectory = device.trajectory(&subject, optimizers[i], bundle.steps)?;
+        report.rows.extend(trajectory_rows(
+            &subject,
+            &expected,
+            i,
+            name,
+            optimizers[i],
+            &trajectory,
+        ));
+    }
+    Ok(report)
+}
+
+/// Link 2: the reference in f64 against the oracle.
+fn oracle_rows<M: Model>(
+    subject: &Subject<'_, M>,
+    oracle: &Oracle,
+    exact: &Evaluation<f64>,
+) -> Vec<Row> {
+    let row = |tensor: &str, values: &[f64], oracle: &[f64], scale: f64| {
+        let worst = compare(values, oracle, |_| TOLERANCE * scale);
+        Row::compared(&subject.name, tensor, Link::Oracle, &worst)
+    };
+    let scale = |values: &[f64]| oracle.scale(values);
+    let mut rows = vec![row(
+        "output",
+        &exact.output,
+        &oracle.output,
+        scale(&oracle.output),
+    )];
+    let loss = row("loss", &[exact.loss], &[oracle.loss], scale(&[oracle.loss]));
+    rows.push(if oracle.input.is_none() && !exact.d_input.is_empty() {
+        loss.noted("the file has no gradient of the input")
+    } else {
+        loss
+    });
+    for (name, ours, theirs) in tensors(subject.model.layout(), &exact.d_params, &oracle.grads) {
+        rows.push(row(&format!("d {name}"), &ours, &theirs, scale(&theirs)));
+    }
+    if let Some(input) = &oracle.input {
+        rows.push(row("d input", &exact.d_input, input, scale(input)));
+    }
+    rows
+}
+
+/// Name and both values of every tensor, in PyTorch's order.
+fn tensors<'l>(
+    layout: &'l Layout,
+    ours: &'l [f64],
+    theirs: &'l [f64],
+) -> impl Iterator<Item = (&'l str, Vec<f64>, Vec<f64>)> {
+    layout
+        .tensors()
+        .iter()
+        .filter(|t| !t.is_empty())
+        .map(move |t| {
+            let [ours, theirs] = [ours, theirs].map(|flat| t.to_torch(&flat[t.range()]));
+            (t.name.as_str(), ours, theirs)
+        })
+}
+
+/// Link 6 in f64: parameters and losses after the steps, against the oracle's.
+fn oracle_trajectory<M: Model>(
+    bundle: &Bundle,
+    subject: &Subject<'_, M>,
+    oracle: &Oracle,
+    expected: &Expectation,
+    which: usize,
+    name: &str,
+) -> Result<[Row; 2]> {
+    let exact = &expected.trajectories[which];
+    let after = bundle.flat(subject.model, &format!("after/{name}"))?;
+    let mut worst = Worst::default();
+    let mut worst_tensor = "";
+    for (tensor, ours, theirs) in tensors(subject.model.layout(), &exact.params, &after) {
+        let scale = oracle.scale(&theirs);
+        let elements = worst.elements;
+        let w = compare(&ours, &theirs, |_| TOLERANCE * scale);
+        if worst.index.is_none() || w.ratio > worst.ratio {
+            worst_tensor = tensor;
+            worst = w.clone();
+        }
+        worst.elements = elements + w.elements;
+    }
+    let label = format!("after {name} (f64)");
+    let after = Row::compared(&subject.name, label, Link::Trajectory, &worst)
+        .noted(format!("worst in {worst_tensor}"));
+    let name = format!("losses/{name}");
+    let losses = &bundle.array(&name)?.values;
+    let scale = oracle.scale(losses);
+    let worst = compare(&exact.losses, losses, |_| TOLERANCE * scale);
+    let label = format!("{} (f64)", name.replace('/', " "));
+    let losses = Row::compared(&subject.name, label, Link::Trajectory, &worst);
+    Ok([after, losses])
+}
+
+/// Our f32 gradients' error beside PyTorch's own: the ratio goes to every tensor's row, the verdict
+/// over the bundle's worst is a row of its own. None where the file has no f32 gradients.
+fn peer<M: Model>(
+    bundle: &Bundle,
+    subject: &Subject<'_, M>,
+    oracle: &Oracle,
+    evaluation: &Evaluation<f64>,
+    rows: &mut [Row],
+) -> Result<Option<Row>> {
+    if !bundle.names().any(|n| n.starts_with("grad32/")) {
+        return Ok(None);
+    }
+    let relative = |values: &[f64], oracle_values: &[f64]| -> Worst {
+        let scale = oracle.scale(oracle_values);
+        let mut worst = compare(values, oracle_values, |_| scale);
+        worst.error = worst.ratio;
+        worst
+    };
+    let theirs = bundle.flat(subject.model, "grad32")?;
+    let layout = subject.model.layout();
+    let mut pairs: Vec<(String, Worst, Worst)> = Vec::new();
+    let ours = tensors(layout, &evaluation.d_params, &oracle.grads);
+    for ((name, our, exact), (_, their, _)) in ours.zip(tensors(layout, &theirs, &oracle.grads)) {
+        pairs.push((
+            format!("d {name}"),
+            relative(&our, &exact),
+            relative(&their, &exact),
+        ));
+    }
+    let input32 = values(bundle, "grad_input32/x")?;
+    if let (Some(input), Some(input32)) = (&oracle.input, &input32) {
+        pairs.push((
+            "d input".to_string(),
+            relative(&evaluation.d_input, input),
+            relative(input32, input),
+        ));
+    }
+    let mut worst = [0.0_f64; 2];
+    let mut elements = 0;
+    for (name, our, their) in &pairs {
+        elements += our.elements;
+        worst[0] = worst[0].max(our.error);
+        worst[1] = worst[1].max(their.error);
+        let ratio = if our.error == 0.0 {
+            0.0
+        } else {
+            our.error / their.error
+        };
+        if let Some(row) = rows.iter_mut().find(|r| r.tensor == *name) {
+            row.peer = Some(ratio);
+        }
+    }
+    let bound = (PEER_FACTOR * worst[1]).max(PEER_FLOOR);
+    let ratio = worst[0] / bound;
+    let mut row = Row::unchecked(&subject.name, "worst gradient", Link::Peer, "");
+    row.error = worst[0];
+    row.bound = bound;
+    row.ratio = ratio;
+    row.elements = elements;
+    row.peer = Some(worst[0] / worst[1]);
+    row.verdict = if ratio <= 1.0 {
+        Verdict::Pass
+    } else {
+        Verdict::Fail
+    };
+    Ok(Some(row))
+}
+
+/// A bundle that nothing here can check.
+pub fn unchecked(bundle: &Bundle, link: Link, why: impl Into<String>) -> Report {
+    Report {
+        rows: vec![Row::unchecked(bundle.name(), "everything", link, why)],
+    }
+}

@@ -1,0 +1,69 @@
+//! What each model family brings to the verifier: one line in [`FAMILIES`].
+
+use super::against::{against, unchecked};
+use super::bundle::Bundle;
+use super::chain::Options;
+use super::report::{Link, Report};
+use crate::Result;
+
+/// Where a bundle is computed in f32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum On {
+    /// The CPU's kernels.
+    #[default]
+    Cpu,
+    /// A GPU.
+    Gpu,
+}
+
+/// The check of a bundle.
+pub type Against = fn(&Bundle, &Options) -> Result<Report>;
+
+/// A model family as the verifier sees it.
+pub struct Family {
+    /// `family` in a bundle's model.
+    pub name: &'static str,
+    /// `format` of the files that it checks.
+    pub format: &'static str,
+    /// A bundle on the CPU: usually [`against`] of the family's model.
+    pub cpu: Against,
+    /// A bundle on the GPU, where the family has kernels for one.
+    pub gpu: Option<Against>,
+}
+
+const BUNDLE: &str = "retrograd-reference-1";
+
+/// All families that can be checked against bundles.
+pub const FAMILIES: &[Family] = &[Family {
+    name: "network",
+    format: BUNDLE,
+    cpu: against::<crate::nn::Network>,
+    gpu: None,
+}];
+
+/// Checks a bundle of any family. One that nothing here can check is reported as unchecked.
+pub fn check_bundle(bundle: &Bundle, on: On, options: &Options) -> Result<Report> {
+    let found = FAMILIES
+        .iter()
+        .find(|f| f.name == bundle.family() && f.format == bundle.format);
+    let Some(family) = found else {
+        return Ok(unchecked(
+            bundle,
+            Link::Oracle,
+            format!(
+                "no check for the family {:?} in a file of format {:?}",
+                bundle.family(),
+                bundle.format
+            ),
+        ));
+    };
+    match (on, family.gpu) {
+        (On::Cpu, _) => (family.cpu)(bundle, options),
+        (On::Gpu, Some(gpu)) => gpu(bundle, options),
+        (On::Gpu, None) => Ok(unchecked(
+            bundle,
+            Link::Gpu,
+            format!("the family {:?} has no GPU kernels", family.name),
+        )),
+    }
+}
