@@ -11,6 +11,7 @@
 mod array;
 pub mod csv;
 pub mod dataset;
+pub mod denoise;
 mod files;
 pub mod formula;
 pub mod generate;
@@ -20,10 +21,12 @@ pub mod metrics;
 pub mod mrc;
 pub mod normalise;
 pub mod npy;
+pub mod patches;
 pub mod prepare;
 pub mod quality;
 pub mod safetensors;
 pub mod spec;
+pub mod synthetic;
 #[cfg(test)]
 mod tests;
 pub mod tiles;
