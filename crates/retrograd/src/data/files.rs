@@ -107,40 +107,15 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The name among `known` that was probably meant, as an addition to a message: `; did you mean
-/// "age"?`, or nothing.
+/// The suggestion for a name in a user's file, or nothing. Long cells are no misspelt names, and
+/// the comparison takes quadratic time.
 pub(crate) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    // Long cells are no misspelt names, and the distance takes quadratic time.
-    let letters = |s: &str| -> Vec<char> { s.trim().to_lowercase().chars().take(64).collect() };
-    let wanted = letters(name);
-    let mut best = (usize::MAX, "");
-    for candidate in known {
-        let distance = edit_distance(&wanted, &letters(candidate));
-        if distance < best.0 {
-            best = (distance, candidate);
-        }
+    const LONGEST: usize = 64;
+    if name.len() > LONGEST {
+        return String::new();
     }
-    // A third of the letters may be wrong, two at the most.
-    if best.0 <= (wanted.len() / 3).min(2) {
-        format!("; did you mean {:?}?", best.1)
-    } else {
-        String::new()
-    }
-}
-
-/// Levenshtein's distance.
-fn edit_distance(a: &[char], b: &[char]) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replace = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replace.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
+    let known = known.into_iter().filter(|k| k.len() <= LONGEST);
+    crate::suggest::did_you_mean(name, known)
 }
 
 /// At most 20 names, quoted, for a message.
@@ -169,16 +144,6 @@ pub(crate) fn quote(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_meant_name_is_found_and_a_far_one_is_not() {
-        let known = ["age", "weight", "Height"];
-        assert_eq!(did_you_mean("wieght", known), "; did you mean \"weight\"?");
-        assert_eq!(did_you_mean("height ", known), "; did you mean \"Height\"?");
-        assert_eq!(did_you_mean("colour", known), "");
-        assert_eq!(did_you_mean("", known), "");
-        assert_eq!(edit_distance(&['a', 'b'], &[]), 2);
-    }
 
     #[test]
     fn a_failed_write_leaves_the_old_file() {

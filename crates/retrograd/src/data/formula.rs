@@ -2,7 +2,7 @@
 //!
 //! `+ − * / ^` with the usual precedence (`^` from the right, before a sign: −x^2 is −(x²)),
 //! parentheses, numbers, `pi`, `e`, the names of the inputs, and the functions `sin cos tan asin
-//! acos atan sinh cosh tanh exp ln log sqrt abs` (`log` is the natural one).
+//! acos atan sinh cosh tanh exp ln log sqrt abs square` (`log` is the natural one).
 
 use super::files::{did_you_mean, list};
 use crate::{Error, Result};

@@ -94,6 +94,7 @@ impl Regression {
                 format!("as many as targets, {width} a sample"),
             ));
         }
+        check_weights(target, n)?;
         for (i, (&y, &t)) in predictions.iter().zip(&target.values).enumerate() {
             let w = target.weights.as_ref().map_or(1.0, |w| f64::from(w[i]));
             if w == 0.0 {
@@ -193,6 +194,7 @@ impl Confusion {
                 format!("{} for every sample", self.classes),
             ));
         }
+        check_weights(target, if as_values { outputs.len() } else { rows })?;
         for (row, output) in outputs.chunks_exact(width).enumerate() {
             if let Some(c) = output.iter().position(|y| y.is_nan()) {
                 return Err(Error::invalid(
@@ -240,6 +242,17 @@ impl Confusion {
             }
         }
         sum / occurring
+    }
+}
+
+fn check_weights(target: &Target<f32>, needed: usize) -> Result<()> {
+    match &target.weights {
+        Some(weights) if weights.len() != needed => Err(Error::invalid(
+            "the target's weights",
+            format!("{} weights", weights.len()),
+            format!("{needed}, one for every target"),
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -4,13 +4,14 @@
 //!   A name that occurs twice is an error; a column without a name is kept but never an input
 //!   unless asked for (it is usually a row number that another program wrote).
 //! - The separator is the one of `,` `;` tab and `|` that occurs most often in the first line,
-//!   outside of quotes, unless it is given.
+//!   outside of quotes and apart from the decimal mark, unless it is given.
 //! - Fields may be quoted with `"`, a quote inside is doubled; line breaks inside quotes belong to
 //!   the field. Blanks around a field are dropped, those inside quotes are kept.
 //! - Lines end with LF, CRLF or CR. Empty lines are skipped. A byte-order mark is skipped.
 //! - Every row has as many fields as the first line: a ragged row is an error that names the line.
 
-use std::io::Write;
+mod text;
+
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,9 @@ use serde::{Deserialize, Serialize};
 use super::array::Array;
 use super::files::{self, did_you_mean, list, quote};
 use crate::{Error, Result};
+use text::{Rows, detect};
+
+pub use text::write;
 
 /// How the text of a table is understood.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -121,6 +125,19 @@ pub enum Kind {
     },
 }
 
+/// What a column holds: enough to choose how to use it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// Numbers, text, or both.
+    pub kind: Kind,
+    /// Cells without a value.
+    pub missing: usize,
+    /// Different texts among the others.
+    pub distinct: usize,
+    /// The smallest and the largest number, where there are numbers.
+    pub range: Option<(f64, f64)>,
+}
+
 impl Table {
     /// Reads a table.
     pub fn read(path: impl AsRef<Path>, reading: &Reading) -> Result<Self> {
@@ -131,6 +148,7 @@ impl Table {
     /// Reads a table's bytes; `path` is for messages.
     pub fn decode(path: &Path, bytes: &[u8], reading: &Reading) -> Result<Self> {
         reading.check()?;
+        let whole = bytes.len();
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
             let problem = "the text is UTF-16, needs UTF-8: save it again with that encoding";
@@ -139,22 +157,16 @@ impl Table {
         let content = std::str::from_utf8(bytes).map_err(|e| {
             let at = e.valid_up_to();
             let line = 1 + bytes[..at].iter().filter(|&&b| b == b'\n').count();
+            let byte = whole - bytes.len() + at;
             Error::file(
                 path,
-                format!("line {line}, byte {at}"),
+                format!("line {line}, byte {byte}"),
                 format!("got the byte {:#04x}, needs UTF-8 text", bytes[at]),
             )
         })?;
-        let separator = reading.separator.unwrap_or_else(|| detect(content));
-        if separator == reading.decimal {
-            return Err(Error::file(
-                path,
-                "line 1",
-                format!(
-                    "the separator seems to be {separator:?}, which is the decimal mark; needs `separator`"
-                ),
-            ));
-        }
+        let separator = reading
+            .separator
+            .unwrap_or_else(|| detect(content, reading.decimal));
         let mut rows = Rows {
             content,
             at: 0,
@@ -376,6 +388,31 @@ impl Table {
         }
     }
 
+    /// What a column holds, over all rows.
+    pub fn summary(&self, column: usize) -> Summary {
+        let mut summary = Summary {
+            kind: self.kind(column, 0..self.rows()),
+            missing: 0,
+            distinct: 0,
+            range: None,
+        };
+        let mut seen = std::collections::HashSet::new();
+        for row in 0..self.rows() {
+            let cell = self.cell(row, column);
+            if self.reading.is_missing(cell) {
+                summary.missing += 1;
+                continue;
+            }
+            seen.insert(cell);
+            if let Some(number) = self.reading.number(cell) {
+                let (low, high) = summary.range.unwrap_or((number, number));
+                summary.range = Some((low.min(number), high.max(number)));
+            }
+        }
+        summary.distinct = seen.len();
+        summary
+    }
+
     /// The number in a cell: none where it is missing, an error where it is text or infinite.
     pub fn number(&self, row: usize, column: usize) -> Result<Option<f64>> {
         let cell = self.cell(row, column);
@@ -397,181 +434,4 @@ impl Table {
             format!("got {}, needs {needed}", quote(cell)),
         )
     }
-}
-
-/// The separator that occurs most often in the first line that isn't empty, outside of quotes.
-fn detect(content: &str) -> char {
-    const CANDIDATES: [char; 4] = [',', ';', '\t', '|'];
-    let mut counts = [0; CANDIDATES.len()];
-    let mut quoted = false;
-    for c in content.trim_start_matches(['\r', '\n']).chars() {
-        match c {
-            '"' => quoted = !quoted,
-            '\r' | '\n' if !quoted => break,
-            _ if !quoted => {
-                if let Some(i) = CANDIDATES.iter().position(|&s| s == c) {
-                    counts[i] += 1;
-                }
-            }
-            _ => {}
-        }
-    }
-    let most = counts.iter().max().expect("four counts");
-    let best = counts.iter().position(|n| n == most).expect("the maximum");
-    CANDIDATES[best]
-}
-
-/// The records of a text, one by one.
-struct Rows<'a> {
-    content: &'a str,
-    at: usize,
-    line: usize,
-    separator: u8,
-}
-
-/// The line, the field (counted from 1) and what is wrong there.
-type Problem = (usize, usize, String);
-
-impl Rows<'_> {
-    fn peek(&self) -> Option<u8> {
-        self.content.as_bytes().get(self.at).copied()
-    }
-
-    /// Passes a line break, if one is here.
-    fn line_break(&mut self) -> bool {
-        let rest = &self.content.as_bytes()[self.at..];
-        let length = match rest {
-            [b'\r', b'\n', ..] => 2,
-            [b'\r' | b'\n', ..] => 1,
-            _ => return false,
-        };
-        self.at += length;
-        self.line += 1;
-        true
-    }
-
-    fn skip_blanks(&mut self) {
-        while let Some(b' ' | b'\t') = self.peek()
-            && self.peek() != Some(self.separator)
-        {
-            self.at += 1;
-        }
-    }
-
-    /// Appends the fields of the next record and returns its line; none at the end.
-    fn next(&mut self, text: &mut String, ends: &mut Vec<usize>) -> Result<Option<usize>, Problem> {
-        loop {
-            while self.line_break() {}
-            if self.peek().is_none() {
-                return Ok(None);
-            }
-            let line = self.line;
-            let (text_before, ends_before) = (text.len(), ends.len());
-            let mut quoted_any = false;
-            loop {
-                let field = ends.len() - ends_before + 1;
-                quoted_any |= self.field(text, field)?;
-                ends.push(text.len());
-                if self.peek() != Some(self.separator) {
-                    break;
-                }
-                self.at += 1;
-            }
-            // The end of the record: a line break or the end of the file.
-            self.line_break();
-            let blank = ends.len() - ends_before == 1 && text.len() == text_before && !quoted_any;
-            if !blank {
-                return Ok(Some(line));
-            }
-            // A line of blanks alone.
-            ends.truncate(ends_before);
-        }
-    }
-
-    /// Appends one field up to a separator, a line break or the end; whether it was quoted.
-    fn field(&mut self, text: &mut String, number: usize) -> Result<bool, Problem> {
-        self.skip_blanks();
-        if self.peek() != Some(b'"') {
-            let rest = &self.content[self.at..];
-            let separator = self.separator as char;
-            let end = rest
-                .find(|c: char| c == separator || c == '\r' || c == '\n')
-                .unwrap_or(rest.len());
-            text.push_str(rest[..end].trim());
-            self.at += end;
-            return Ok(false);
-        }
-        let opened = self.line;
-        self.at += 1;
-        loop {
-            let rest = &self.content[self.at..];
-            let Some(end) = rest.find('"') else {
-                let problem = "the quote that opens here is never closed; needs a second one";
-                return Err((opened, number, problem.into()));
-            };
-            let inside = &rest[..end];
-            text.push_str(inside);
-            self.at += end + 1;
-            // CR LF counts once, a lone CR too.
-            let breaks = inside.matches('\n').count() + inside.matches('\r').count()
-                - inside.matches("\r\n").count();
-            self.line += breaks;
-            if self.peek() != Some(b'"') {
-                break;
-            }
-            text.push('"');
-            self.at += 1;
-        }
-        self.skip_blanks();
-        match self.peek() {
-            None | Some(b'\r' | b'\n') => Ok(true),
-            Some(c) if c == self.separator => Ok(true),
-            Some(_) => {
-                let after: String = self.content[self.at..].chars().take(16).collect();
-                let problem = format!(
-                    "got {after:?} after a closing quote, needs the separator {:?} or the line's end (a quote inside a field is doubled)",
-                    self.separator as char
-                );
-                Err((self.line, number, problem))
-            }
-        }
-    }
-}
-
-/// Writes named columns of equal length, separated by commas, whole or not at all.
-pub fn write(path: impl AsRef<Path>, columns: &[(String, Vec<String>)]) -> Result<()> {
-    let rows = columns.first().map_or(0, |(_, cells)| cells.len());
-    if let Some((name, cells)) = columns.iter().find(|(_, cells)| cells.len() != rows) {
-        return Err(Error::invalid(
-            format!("column {name:?} to write"),
-            format!("{} cells", cells.len()),
-            format!("{rows}, as the first column has"),
-        ));
-    }
-    files::write_whole(path, |w| {
-        write_row(w, columns.iter().map(|(name, _)| name))?;
-        for row in 0..rows {
-            write_row(w, columns.iter().map(|(_, cells)| &cells[row]))?;
-        }
-        Ok(())
-    })
-}
-
-fn write_row<'a>(
-    w: &mut dyn Write,
-    cells: impl Iterator<Item = &'a String>,
-) -> std::io::Result<()> {
-    for (i, cell) in cells.enumerate() {
-        if i > 0 {
-            w.write_all(b",")?;
-        }
-        let special = cell.contains([',', ';', '\t', '|', '"', '\r', '\n']);
-        // Blanks at the ends would be dropped, and an empty field alone on its line too.
-        if special || cell.trim() != cell || cell.is_empty() {
-            write!(w, "\"{}\"", cell.replace('"', "\"\""))?;
-        } else {
-            w.write_all(cell.as_bytes())?;
-        }
-    }
-    w.write_all(b"\n")
 }
