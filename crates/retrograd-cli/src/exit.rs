@@ -29,7 +29,7 @@ pub fn report(result: Result) -> ExitCode {
         Err(error) => error,
     };
     if let Some(retrograd::Error::Interrupted { .. }) = error.downcast_ref() {
-        eprintln!("{error:#}");
+        eprintln!("{error}");
         return ExitCode::from(130);
     }
     eprintln!("error: {error:#}");

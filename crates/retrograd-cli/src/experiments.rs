@@ -6,8 +6,17 @@ use anyhow::{Result, bail};
 use retrograd::suggest::did_you_mean;
 use retrograd::train::Experiment;
 
+macro_rules! ready {
+    ($name:literal) => {
+        (
+            $name,
+            include_str!(concat!("../../../experiments/", $name, ".toml")),
+        )
+    };
+}
+
 /// The text of every file in `experiments/`; a test compares the two.
-const READY: &[(&str, &str)] = &[];
+const READY: &[(&str, &str)] = &[ready!("digits"), ready!("friedman"), ready!("moons")];
 
 /// The names of the ready experiments, in order.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -28,4 +37,37 @@ pub fn open(name: &str) -> Result<Experiment> {
         names().collect::<Vec<_>>().join(", "),
         did_you_mean(name, names())
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_in_experiments_is_built_in_under_its_own_name() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|e| e == "toml"))
+            .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+            .collect();
+        files.sort();
+        assert_eq!(files, names().collect::<Vec<_>>());
+        for name in names() {
+            let experiment = open(name).unwrap();
+            assert_eq!(experiment.name, name);
+            assert!(
+                !experiment.about.is_empty(),
+                "{name} says nothing about itself"
+            );
+            crate::families::find(experiment.family()).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_gets_a_suggestion() {
+        let message = open("moon").unwrap_err().to_string();
+        assert!(message.contains("did you mean \"moons\""), "{message}");
+    }
 }

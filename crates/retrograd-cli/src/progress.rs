@@ -110,6 +110,7 @@ pub fn figures(record: &Record) -> String {
 impl Observer for Progress {
     fn event(&mut self, event: Event<'_>) {
         match event {
+            Event::Note(text) => self.line(text),
             Event::Start {
                 params,
                 step,

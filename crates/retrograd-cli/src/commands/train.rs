@@ -97,9 +97,11 @@ pub fn run(args: TrainArgs) -> Result {
     drop(progress);
     let summary = match result {
         Err(error @ retrograd::Error::Interrupted { .. }) => {
-            return Err(error).with_context(|| {
-                format!("go on with: retrograd train --resume {}", run.display())
-            });
+            let message = format!(
+                "{error}; go on with: retrograd train --resume {}",
+                run.display()
+            );
+            return Err(anyhow::Error::new(error).context(message));
         }
         result => result?,
     };

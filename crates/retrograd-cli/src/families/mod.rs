@@ -1,5 +1,7 @@
 //! What the command line knows about the model families: one file and one line each.
 
+mod network;
+
 use anyhow::{Result, bail};
 use retrograd::suggest::did_you_mean;
 use retrograd::train::{Experiment, Session, Summary};
@@ -20,7 +22,7 @@ pub struct Family {
 }
 
 /// All families.
-const FAMILIES: &[Family] = &[];
+const FAMILIES: &[Family] = &[network::FAMILY];
 
 /// The family of that name.
 pub fn find(name: &str) -> Result<&'static Family> {

@@ -10,6 +10,9 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(Error::io(path, "read"))
 }
 
+/// How the names of files begin that were being written when the process was killed.
+pub(crate) const UNFINISHED: &str = ".writing-";
+
 /// Writes a file whole or not at all: into a temporary file in the same folder, which then takes
 /// the name. A crash or a full disk leaves the old file as it was.
 pub fn write_whole(
@@ -23,7 +26,7 @@ pub fn write_whole(
             _ => Path::new("."),
         };
         let mut file = tempfile::Builder::new()
-            .prefix(".writing-")
+            .prefix(UNFINISHED)
             .permissions_of(path)
             .tempfile_in(folder)?;
         let mut buffered = std::io::BufWriter::new(file.as_file_mut());
@@ -32,6 +35,10 @@ pub fn write_whole(
         drop(buffered);
         file.as_file().sync_all()?;
         file.persist(path).map_err(|e| e.error)?;
+        // The new name is on the disk once the folder is. Only Unix lets a folder be opened.
+        if cfg!(unix) {
+            std::fs::File::open(folder)?.sync_all()?;
+        }
         Ok(())
     };
     write().map_err(Error::io(path, "write"))

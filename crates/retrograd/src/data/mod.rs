@@ -33,6 +33,7 @@ pub mod tiles;
 
 pub use array::{Array, Values};
 pub use dataset::{Batches, Dataset, Targets};
+pub(crate) use files::UNFINISHED;
 pub use files::write_whole;
 pub use prepare::{NewData, Preparation, TaskKind};
 pub use spec::{Data, DataSpec};

@@ -39,6 +39,8 @@ impl Record {
 /// Something happened in the loop.
 #[derive(Debug)]
 pub enum Event<'a> {
+    /// Something to know before training begins: what was found in the data.
+    Note(&'a str),
     /// Training begins, or goes on after `step` steps of `steps`.
     Start {
         /// The number of trained parameters.

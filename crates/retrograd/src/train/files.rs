@@ -1,59 +1,13 @@
-//! Files that are whole or absent: written beside, synced, renamed. And safetensors.
+//! Safetensors files of weights and states.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Map, Value, json};
 
+use crate::data::write_whole;
 use crate::{Error, Result};
-
-/// Writes a file so that a crash or a full disk leaves the old one whole: into `NAME.tmp` beside
-/// it, synced, then renamed.
-pub fn write_atomic(
-    path: &Path,
-    write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
-) -> Result<()> {
-    let temporary = temporary(path);
-    let attempt = || {
-        let mut file = BufWriter::with_capacity(1 << 16, File::create(&temporary)?);
-        write(&mut file)?;
-        let file = file
-            .into_inner()
-            .map_err(std::io::IntoInnerError::into_error)?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, path)?;
-        sync_folder(path)
-    };
-    attempt().map_err(|source| {
-        // What is half written is of no use; if even this fails the next attempt overwrites it.
-        let _ = std::fs::remove_file(&temporary);
-        Error::io(path, "write")(source)
-    })
-}
-
-fn temporary(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".tmp");
-    path.with_file_name(name)
-}
-
-/// The rename itself is durable once the folder is. Only Unix lets a folder be opened for that.
-fn sync_folder(path: &Path) -> std::io::Result<()> {
-    if cfg!(unix)
-        && let Some(folder) = path.parent()
-    {
-        let folder = if folder.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            folder
-        };
-        File::open(folder)?.sync_all()?;
-    }
-    Ok(())
-}
 
 /// The values of a tensor in a safetensors file.
 #[derive(Clone, Debug, PartialEq)]
@@ -152,7 +106,7 @@ impl TensorFile {
         }
         let mut header = Value::Object(header).to_string().into_bytes();
         header.resize(header.len().next_multiple_of(8), b' ');
-        write_atomic(path, |file| {
+        write_whole(path, |file| {
             file.write_all(&(header.len() as u64).to_le_bytes())?;
             file.write_all(&header)?;
             for tensor in &order {
@@ -271,23 +225,5 @@ mod tests {
             let message = TensorFile::read(&path).unwrap_err().to_string();
             assert!(message.contains("a.safetensors"), "{message}");
         }
-    }
-
-    #[test]
-    fn a_failed_write_leaves_the_old_file_whole() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.json");
-        write_atomic(&path, |f| f.write_all(b"old")).unwrap();
-        let error = write_atomic(&path, |f| {
-            f.write_all(&vec![b'n'; 1 << 20])?;
-            Err(std::io::Error::from(std::io::ErrorKind::StorageFull))
-        });
-        let message = error.unwrap_err().to_string();
-        assert!(
-            message.contains("a.json") && message.contains("write"),
-            "{message}"
-        );
-        assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        assert!(!temporary(&path).exists());
     }
 }

@@ -12,8 +12,8 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::files::write_atomic;
 use super::{Experiment, Record};
+use crate::data::{UNFINISHED, write_whole};
 use crate::{Error, Result};
 
 const EXPERIMENT: &str = "experiment.toml";
@@ -75,6 +75,14 @@ impl RunFolder {
                 "another process is training in this folder",
             ));
         }
+        // The folder is ours alone: what a killed run was writing is of no use to anyone.
+        for entry in std::fs::read_dir(path).map_err(Error::io(path, "read"))? {
+            let entry = entry.map_err(Error::io(path, "read"))?;
+            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+                let unfinished = entry.path();
+                std::fs::remove_file(&unfinished).map_err(Error::io(&unfinished, "remove"))?;
+            }
+        }
         Ok(RunFolder {
             path: path.to_path_buf(),
             _lock: file,
@@ -123,7 +131,7 @@ impl RunFolder {
 
     /// Writes a text file of the run, whole or not at all.
     pub fn write(&self, path: &Path, text: &str) -> Result<()> {
-        write_atomic(path, |file| file.write_all(text.as_bytes()))
+        write_whole(path, |file| file.write_all(text.as_bytes()))
     }
 }
 
@@ -188,7 +196,7 @@ impl MetricsFile {
         for record in records {
             text += &row(record, &self.columns);
         }
-        write_atomic(path, |file| file.write_all(text.as_bytes()))
+        write_whole(path, |file| file.write_all(text.as_bytes()))
     }
 
     /// The records up to a step, from an earlier part of the run. Rows that a crash cut off, and

@@ -72,6 +72,13 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Tells who watches something to know before training begins.
+    pub fn note(&mut self, text: &str) {
+        if let Some(observer) = self.observer.as_deref_mut() {
+            observer.event(super::Event::Note(text));
+        }
+    }
+
     /// Trains a task to the end of the experiment.
     pub fn fit<T: Task>(&mut self, task: &mut T) -> Result<Summary> {
         self.experiment.train.check()?;

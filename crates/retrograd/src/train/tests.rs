@@ -569,27 +569,30 @@ fn a_run_leaves_its_files_and_the_page_needs_nothing_else() {
 fn a_checkpoint_that_cannot_be_written_is_told_and_the_old_one_stays_whole() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
-    /// Puts a folder in the temporary file's place, and takes it away again.
+    /// Moves the folder away for a while, as a disk that is full or gone.
     struct Blocker<'a> {
         run: &'a Path,
-        failed: u64,
-        last_saved: u64,
+        failed: Vec<u64>,
+        step: u64,
     }
     impl Observer for Blocker<'_> {
         fn event(&mut self, event: Event<'_>) {
-            let block = self.run.join("checkpoint.safetensors.tmp");
+            let away = self.run.with_file_name("away");
             match event {
-                Event::Step { step: 8, .. } => std::fs::create_dir(block).unwrap(),
-                Event::Step { step: 20, .. } => std::fs::remove_dir(block).unwrap(),
-                Event::SaveFailed(error) => {
-                    assert!(error.to_string().contains("checkpoint.safetensors"));
-                    self.failed += 1;
-                    let progress = &state(self.run).metadata["progress"];
-                    let old = format!("\"step\":{}", self.last_saved);
-                    assert!(progress.contains(&old), "{progress}");
+                Event::Step { step, .. } => {
+                    self.step = step;
+                    match step {
+                        8 => std::fs::rename(self.run, &away).unwrap(),
+                        20 => std::fs::rename(&away, self.run).unwrap(),
+                        _ => {}
+                    }
                 }
-                Event::Saved(_) if self.failed == 0 => {
-                    self.last_saved = 5;
+                Event::SaveFailed(error) => {
+                    let message = error.to_string();
+                    assert!(message.contains("cannot write"), "{message}");
+                    self.failed.push(self.step);
+                    let progress = &state(&away).metadata["progress"];
+                    assert!(progress.contains("\"step\":5"), "{progress}");
                 }
                 _ => {}
             }
@@ -599,20 +602,21 @@ fn a_checkpoint_that_cannot_be_written_is_told_and_the_old_one_stays_whole() {
     experiment.train.checkpoint_every = Some(5);
     let mut observer = Blocker {
         run: &run,
-        failed: 0,
-        last_saved: 0,
+        failed: Vec::new(),
+        step: 0,
     };
     Session::new(experiment.clone())
         .in_folder(&run)
         .observed_by(&mut observer)
         .fit(&mut Fake::new())
         .unwrap();
-    // At steps 10 and 15; at 20 the way is free again.
-    assert_eq!(observer.failed, 2);
+    // Checkpoints at 10 and 15, the metrics of the epoch that ends at 14; at 20 the way is free.
+    assert_eq!(observer.failed, [10, 14, 15]);
     let whole = folder.path().join("whole");
     Session::new(experiment)
         .in_folder(&whole)
         .fit(&mut Fake::new())
         .unwrap();
     assert_eq!(state(&run), state(&whole));
+    assert_eq!(metrics_without_time(&run), metrics_without_time(&whole));
 }

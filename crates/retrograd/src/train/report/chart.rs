@@ -238,6 +238,72 @@ fn draw(svg: &mut String, panel: &Panel, best: Option<f64>) {
     }
 }
 
+/// Points in a plane with equal axes, and the line on which both are equal.
+pub(crate) fn scatter(points: &[(f64, f64)], across: &str, upwards: &str) -> String {
+    const SIDE: f64 = 380.0;
+    // More would hide one another, and weigh.
+    const MOST: usize = 2000;
+    let finite = |p: &&(f64, f64)| p.0.is_finite() && p.1.is_finite();
+    let stride = points.len().div_ceil(MOST).max(1);
+    let points: Vec<_> = points.iter().step_by(stride).filter(finite).collect();
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {SIDE} {SIDE}\" \
+         width=\"{SIDE}\" height=\"{SIDE}\" font-size=\"11\" role=\"img\" \
+         aria-label=\"{upwards} against {across}\">"
+    );
+    if !points.is_empty() {
+        let axis = Axis::new(points.iter().flat_map(|p| [p.0, p.1]), false);
+        let x = |v: f64| LEFT + axis.share(v) * (SIDE - LEFT - RIGHT);
+        let y = |v: f64| SIDE - BOTTOM - axis.share(v) * (SIDE - TOP - BOTTOM);
+        for tick in axis.ticks(5.0) {
+            let _ = write!(
+                svg,
+                "<path d=\"M{LEFT} {0:.1}H{1}M{2:.1} {TOP}V{3}\" stroke=\"currentColor\" \
+                 opacity=\".1\"/><text x=\"{4}\" y=\"{5:.1}\" text-anchor=\"end\" \
+                 fill=\"currentColor\" opacity=\".65\">{7}</text><text x=\"{2:.1}\" \
+                 y=\"{6}\" text-anchor=\"middle\" fill=\"currentColor\" \
+                 opacity=\".65\">{7}</text>",
+                y(tick),
+                SIDE - RIGHT,
+                x(tick),
+                SIDE - BOTTOM,
+                LEFT - 6.0,
+                y(tick) + 4.0,
+                SIDE - BOTTOM + 16.0,
+                tick_text(tick),
+            );
+        }
+        let _ = write!(
+            svg,
+            "<path d=\"M{:.1} {:.1}L{:.1} {:.1}\" stroke=\"currentColor\" opacity=\".4\"/>",
+            x(axis.low),
+            y(axis.low),
+            x(axis.high),
+            y(axis.high),
+        );
+        for &&(px, py) in &points {
+            let _ = write!(
+                svg,
+                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2\" fill=\"var(--a)\" \
+                 opacity=\".55\"/>",
+                x(px),
+                y(py),
+            );
+        }
+    }
+    let _ = write!(
+        svg,
+        "<text x=\"{}\" y=\"{}\" text-anchor=\"end\" fill=\"currentColor\" \
+         opacity=\".65\">{}</text><text x=\"{LEFT}\" y=\"17\" fill=\"currentColor\" \
+         opacity=\".65\">{}</text></svg>",
+        SIDE - RIGHT,
+        SIDE - 4.0,
+        escape(across),
+        escape(upwards),
+    );
+    svg
+}
+
 /// At most some [`POINTS`] points: the least and the largest value of each piece, in order.
 fn thin(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     if points.len() <= POINTS {

@@ -9,7 +9,7 @@ use super::checkpoint::Progress;
 use super::{Content, Experiment, Figure, Record, Summary};
 use crate::{Layout, parallel, simd};
 
-pub(super) use chart::curves;
+pub(super) use chart::{curves, scatter};
 
 /// What the page is made of.
 pub(super) struct Page<'a> {

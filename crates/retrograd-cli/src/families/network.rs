@@ -1,0 +1,56 @@
+//! Feed-forward networks on tables and arrays.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use retrograd::data::csv;
+use retrograd::train::{Experiment, NetworkTask, Session, Summary, TrainedNetwork};
+
+use super::Family;
+use crate::commands::RunArgs;
+use crate::exit::Outcome;
+
+pub const FAMILY: Family = Family {
+    name: "network",
+    train,
+    run: Some(run),
+    export: None,
+};
+
+fn train(session: &mut Session<'_>) -> retrograd::Result<Summary> {
+    let mut task = NetworkTask::new(session.experiment())?;
+    for note in task.notes() {
+        session.note(note);
+    }
+    session.fit(&mut task)
+}
+
+/// Writes predictions for a file of new data, and measures them where it has targets.
+fn run(_: &Experiment, args: &RunArgs) -> Result<Outcome> {
+    let [input] = args.inputs.as_slice() else {
+        bail!(
+            "run: got {} input files, needs one file of new data",
+            args.inputs.len()
+        );
+    };
+    let trained = TrainedNetwork::open(&args.run)?;
+    let predictions = trained.predict(input)?;
+    let out = args.out.clone().unwrap_or_else(|| {
+        let stem = input.file_stem().unwrap_or_default().to_string_lossy();
+        PathBuf::from(format!("{stem}.predictions.csv"))
+    });
+    csv::write(&out, &predictions.columns)?;
+    let rows = predictions
+        .columns
+        .first()
+        .map_or(0, |(_, cells)| cells.len());
+    if predictions.left_out > 0 {
+        eprintln!("{} rows with missing values left out", predictions.left_out);
+    }
+    for (name, value) in &predictions.metrics {
+        println!("{name:20} {value}");
+    }
+    println!("{:20} {rows}", "rows");
+    println!("{:20} {}", "predictions", out.display());
+    Ok(Outcome::Done)
+}

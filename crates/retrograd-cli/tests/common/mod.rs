@@ -1,0 +1,52 @@
+//! The command as a user runs it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The built command, in a folder of its own.
+pub fn retrograd(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_retrograd"));
+    command.current_dir(folder);
+    command
+}
+
+/// Exit code, stdout and stderr.
+pub fn run(folder: &Path, args: &[&str]) -> (i32, String, String) {
+    parts(retrograd(folder).args(args).output().unwrap())
+}
+
+pub fn parts(output: Output) -> (i32, String, String) {
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    (
+        output.status.code().unwrap_or(-1),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+/// Writes an experiment on two moons and returns its path. `train` is appended to `[train]`.
+pub fn experiment(folder: &Path, train: &str) -> PathBuf {
+    let path = folder.join("test.toml");
+    let text = format!(
+        "name = \"test\"\n\
+         [model]\nfamily = \"network\"\n\
+         layers = [{{ kind = \"dense\", out = 16 }}, {{ kind = \"gelu\" }}, \
+         {{ kind = \"dropout\", p = 0.1 }}, {{ kind = \"dense\", out = 2 }}]\n\
+         [data]\ngenerate = {{ name = \"two_moons\", samples = 200 }}\n\
+         [train]\nbatch = 16\n{train}\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// The files of a folder with their content, sorted.
+#[allow(dead_code, reason = "not every test file compares folders")]
+pub fn listing(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.clone(), std::fs::read(path).unwrap()))
+        .collect();
+    files.sort();
+    files
+}

@@ -1,0 +1,394 @@
+//! The `network` family's task: a feed-forward network on a data set.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::report::scatter;
+use super::{
+    Content, Example, Experiment, Figure, Findings, Metadata, Metrics, Task, load_weights,
+};
+use crate::data::{Batches, DataSpec, Dataset, NewData, Preparation, Targets, TaskKind};
+use crate::nn::{Network, NetworkSpec};
+use crate::{Error, Loss, Model, Pass, Result, Target};
+
+/// Samples in a batch where the experiment says nothing.
+const BATCH: usize = 32;
+/// Samples at a time in evaluation and inference: enough to keep every core busy on small layers.
+const EVALUATED: usize = 1024;
+/// The key of the preparation in a checkpoint's metadata.
+const PREPARATION: &str = "preparation";
+
+/// A network, its data and its measures.
+pub struct NetworkTask {
+    network: Network,
+    loss: Loss,
+    train: Dataset,
+    validation: Option<Dataset>,
+    preparation: Preparation,
+    batches: Batches,
+    notes: Vec<String>,
+}
+
+/// The network of an experiment. Where `[model] input` is left out it is the shape of the data's
+/// samples; then the outputs are checked against what is to be learnt.
+fn build(experiment: &Experiment, preparation: &Preparation) -> Result<Network> {
+    let mut model = experiment.model.clone();
+    let shape = &preparation.sample_shape;
+    if !model.contains_key("input") {
+        let sizes = shape.iter().map(|&n| toml::Value::Integer(n as i64));
+        model.insert("input".into(), toml::Value::Array(sizes.collect()));
+    }
+    let described = Experiment {
+        model,
+        ..experiment.clone()
+    };
+    let spec: NetworkSpec = described.model_as()?;
+    if &spec.input != shape {
+        return Err(Error::invalid(
+            "model.input",
+            format!("{:?}", spec.input),
+            format!("{shape:?}, the shape of the data's samples"),
+        ));
+    }
+    Network::new(&spec)
+}
+
+/// The loss of an experiment, by what is learnt where it isn't written.
+fn loss_of(experiment: &Experiment, preparation: &Preparation) -> Loss {
+    experiment.train.loss.unwrap_or(match preparation.task() {
+        TaskKind::Regression => Loss::Mse,
+        TaskKind::Classification => Loss::CrossEntropy,
+    })
+}
+
+/// Cross-entropy takes class numbers; every other loss compares values.
+fn targets_for(loss: Loss, data: Dataset) -> Result<Dataset> {
+    match (loss, data.targets()) {
+        (Loss::CrossEntropy, Targets::Values { .. }) => Err(Error::invalid(
+            "train.loss",
+            "cross_entropy",
+            "classes to learn; the targets are numbers (set data.task = \"classification\" if \
+             they are classes)",
+        )),
+        (Loss::CrossEntropy, _) => Ok(data),
+        _ => Ok(data.with_classes_as_values()),
+    }
+}
+
+impl NetworkTask {
+    /// Reads the data and builds the network; everything is checked here.
+    pub fn new(experiment: &Experiment) -> Result<Self> {
+        let spec: DataSpec = experiment.data_as()?;
+        let train = &experiment.train;
+        let data = spec.load(&experiment.resolve(""), train.seed)?;
+        let network = build(experiment, &data.preparation)?;
+        let loss = loss_of(experiment, &data.preparation);
+        let batches = data.batches(train.batch.unwrap_or(BATCH), train.seed)?;
+        let training = targets_for(loss, data.train)?;
+        let validation = data.validation.map(|v| targets_for(loss, v)).transpose()?;
+        let outputs = training.outputs();
+        if network.output_len() != outputs {
+            let what = match data.preparation.task() {
+                TaskKind::Regression => "one for every value to predict",
+                TaskKind::Classification => "one for every class, or one logit for two",
+            };
+            return Err(Error::invalid(
+                "model.layers: outputs of the last layer",
+                network.output_len(),
+                format!("{outputs}, {what}"),
+            ));
+        }
+        Ok(NetworkTask {
+            network,
+            loss,
+            train: training,
+            validation,
+            preparation: data.preparation,
+            batches,
+            notes: data.notes,
+        })
+    }
+
+    /// What was found out about the data, a line each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The loss and the measures on a data set, and its outputs.
+    fn measure(&self, params: &[f32], data: &Dataset) -> Result<(f64, Measures, Vec<f32>)> {
+        let mut measures = Measures::new(&self.preparation);
+        let outputs = outputs(&self.network, params, data);
+        let width = self.network.output_len();
+        let (mut sum, mut weight) = (0.0, 0.0);
+        let (mut inputs, mut target) = (Vec::new(), Target::default());
+        for (i, y) in outputs.chunks(EVALUATED * width).enumerate() {
+            let first = i * EVALUATED;
+            data.gather_range(first..first + y.len() / width, &mut inputs, &mut target);
+            let value = f64::from(self.loss.evaluate(y, &target, None));
+            let share = match (self.loss, &target.weights) {
+                (Loss::SumSquares, _) => 1.0,
+                (_, Some(w)) => w.iter().map(|&w| f64::from(w)).sum(),
+                (_, None) => target.values.len().max(target.classes.len()) as f64,
+            };
+            sum += value * share;
+            weight += share;
+            measures.add(y, &target)?;
+        }
+        let loss = match self.loss {
+            Loss::SumSquares => sum,
+            _ => sum / weight,
+        };
+        Ok((loss, measures, outputs))
+    }
+}
+
+/// A network's outputs for every sample.
+fn outputs(network: &Network, params: &[f32], data: &Dataset) -> Vec<f32> {
+    let mut outputs = Vec::with_capacity(data.len() * network.output_len());
+    let mut tape = Default::default();
+    let mut batch = Vec::new();
+    for chunk in data.inputs().chunks(EVALUATED * data.sample_len()) {
+        batch.clear();
+        batch.extend_from_slice(chunk);
+        network.forward(params, &batch, &Pass::inference(), &mut tape);
+        outputs.extend_from_slice(network.output(&tape));
+    }
+    outputs
+}
+
+/// The measures of a regression or a classification.
+enum Measures {
+    Regression(crate::data::metrics::Regression),
+    Classification(crate::data::metrics::Confusion),
+}
+
+impl Measures {
+    fn new(preparation: &Preparation) -> Self {
+        match preparation.task() {
+            TaskKind::Regression => Measures::Regression(preparation.regression()),
+            TaskKind::Classification => Measures::Classification(preparation.confusion()),
+        }
+    }
+
+    fn add(&mut self, outputs: &[f32], target: &Target<f32>) -> Result<()> {
+        match self {
+            Measures::Regression(sums) => sums.add(outputs, target),
+            Measures::Classification(matrix) => matrix.add(outputs, target),
+        }
+    }
+
+    fn named(&self) -> Metrics {
+        let named = |name: &str, value| (name.to_string(), value);
+        match self {
+            Measures::Regression(sums) => {
+                let scores = sums.scores();
+                vec![
+                    named("rmse", scores.rmse),
+                    named("mae", scores.mae),
+                    named("r2", scores.r2),
+                ]
+            }
+            Measures::Classification(matrix) => vec![
+                named("accuracy", matrix.accuracy()),
+                named("f1", matrix.f1()),
+            ],
+        }
+    }
+}
+
+impl Task for NetworkTask {
+    type Model = Network;
+
+    fn model(&self) -> &Network {
+        &self.network
+    }
+
+    fn model_mut(&mut self) -> &mut Network {
+        &mut self.network
+    }
+
+    fn loss(&self) -> Loss {
+        self.loss
+    }
+
+    fn steps_per_epoch(&self) -> u64 {
+        self.batches.per_epoch()
+    }
+
+    fn batch(&mut self, step: u64, example: &mut Option<Example<Network>>) -> Result<()> {
+        let samples = self.batches.of_step(step);
+        let example = example.get_or_insert_with(|| Example {
+            input: Vec::new(),
+            target: Target::default(),
+        });
+        self.train
+            .gather(samples, &mut example.input, &mut example.target);
+        Ok(())
+    }
+
+    fn evaluate(&mut self, params: &[f32], _epoch: u64) -> Result<Metrics> {
+        let Some(data) = &self.validation else {
+            return Ok(Vec::new());
+        };
+        let (loss, measures, _) = self.measure(params, data)?;
+        let mut metrics = vec![("validation_loss".to_string(), loss)];
+        metrics.extend(measures.named());
+        Ok(metrics)
+    }
+
+    fn finish(&mut self, params: &[f32], _run: &Path) -> Result<Findings> {
+        let (name, data) = match &self.validation {
+            Some(data) => ("validation", data),
+            None => ("training", &self.train),
+        };
+        let (_, measures, outputs) = self.measure(params, data)?;
+        let mut findings = Findings::default();
+        let summary = &mut findings.summary;
+        for (name, value) in measures.named() {
+            summary.insert(name, json!(value));
+        }
+        summary.insert("measured_on".into(), json!(name));
+        summary.insert("training_samples".into(), json!(self.train.len()));
+        let figure = match &measures {
+            Measures::Classification(matrix) => {
+                let rows: Vec<&[f64]> = matrix.rows().collect();
+                summary.insert("confusion".into(), json!(rows));
+                confusion_table(name, self.preparation.classes(), &rows)
+            }
+            Measures::Regression(_) => {
+                let columns = self
+                    .preparation
+                    .predictions(&outputs, self.network.output_len())?;
+                truth_against_prediction(name, &self.preparation, data, &columns)
+            }
+        };
+        findings.figures.push(figure);
+        Ok(findings)
+    }
+
+    fn metadata(&self) -> Metadata {
+        vec![(PREPARATION.into(), self.preparation.to_json())]
+    }
+}
+
+fn confusion_table(name: &str, classes: &[String], rows: &[&[f64]]) -> Figure {
+    let header = std::iter::once("true \\ predicted".to_string())
+        .chain(classes.iter().cloned())
+        .collect();
+    let rows = rows.iter().zip(classes).map(|(row, class)| {
+        let cells = row.iter().map(|n| n.to_string());
+        std::iter::once(class.clone()).chain(cells).collect()
+    });
+    Figure {
+        title: "Confusion matrix".into(),
+        caption: format!("The {name} samples, by their true class and the one predicted."),
+        content: Content::Table {
+            header,
+            rows: rows.collect(),
+        },
+    }
+}
+
+/// The first target's true values against the predicted ones.
+fn truth_against_prediction(
+    name: &str,
+    preparation: &Preparation,
+    data: &Dataset,
+    columns: &[(String, Vec<String>)],
+) -> Figure {
+    let mut points = Vec::new();
+    if let (Targets::Values { values, .. }, Some((_, cells))) = (data.targets(), columns.first()) {
+        let width = data.outputs();
+        let truth = preparation.predictions(values, width).unwrap_or_default();
+        let truth = truth.first().map_or(&[][..], |(_, cells)| cells);
+        let numbers = |cells: &[String]| -> Vec<f64> {
+            cells
+                .iter()
+                .map(|c| c.parse().unwrap_or(f64::NAN))
+                .collect()
+        };
+        points = numbers(truth).into_iter().zip(numbers(cells)).collect();
+    }
+    Figure {
+        title: "Predictions".into(),
+        caption: format!(
+            "The {name} samples: across the true value, upwards the predicted one; on the line \
+             they agree."
+        ),
+        content: Content::Svg(scatter(&points, "true", "predicted")),
+    }
+}
+
+/// A trained network with the preparation of its data, for inference.
+pub struct TrainedNetwork {
+    network: Network,
+    params: Vec<f32>,
+    preparation: Preparation,
+}
+
+/// What a trained network says about a file.
+pub struct Predictions {
+    /// Columns in the user's units and words, for [`crate::data::csv::write`].
+    pub columns: Vec<(String, Vec<String>)>,
+    /// The measures, where the file has targets.
+    pub metrics: Metrics,
+    /// Rows of the file that were left out for missing values.
+    pub left_out: usize,
+}
+
+impl TrainedNetwork {
+    /// The best weights of a run's folder.
+    pub fn open(run: &Path) -> Result<Self> {
+        let experiment = super::experiment_of(run)?;
+        let path = super::model_file(run);
+        let file = super::TensorFile::read(&path)?;
+        let Some(text) = file.metadata.get(&format!("task/{PREPARATION}")) else {
+            return Err(Error::file(
+                &path,
+                "metadata",
+                "no \"task/preparation\"; a run on a data set has one",
+            ));
+        };
+        let preparation =
+            Preparation::from_json(text).map_err(|e| Error::file(&path, "metadata", e))?;
+        let mut network = build(&experiment, &preparation)?;
+        let (params, _) = load_weights(&path, &mut network)?;
+        Ok(TrainedNetwork {
+            network,
+            params,
+            preparation,
+        })
+    }
+
+    /// Reads new data and predicts.
+    pub fn predict(&self, path: &Path) -> Result<Predictions> {
+        let NewData {
+            dataset,
+            rows,
+            total,
+        } = self.preparation.read(path)?;
+        let width = self.network.output_len();
+        let outputs = outputs(&self.network, &self.params, &dataset);
+        let mut columns = self.preparation.predictions(&outputs, width)?;
+        let left_out = total - rows.len();
+        if left_out > 0 {
+            // Counted from 1, as people count rows below a header.
+            let numbers = rows.iter().map(|r| (r + 1).to_string()).collect();
+            columns.insert(0, ("row".into(), numbers));
+        }
+        let mut metrics = Metrics::new();
+        if !matches!(dataset.targets(), Targets::Unknown) {
+            let mut measures = Measures::new(&self.preparation);
+            let (mut inputs, mut target) = (Vec::new(), Target::default());
+            dataset.gather_range(0..dataset.len(), &mut inputs, &mut target);
+            measures.add(&outputs, &target)?;
+            metrics = measures.named();
+        }
+        Ok(Predictions {
+            columns,
+            metrics,
+            left_out,
+        })
+    }
+}
