@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use common::{experiment, listing, parts, retrograd, run};
 use retrograd::train::TensorFile;
 
-/// Some 4000 steps with a checkpoint every 10: long enough to be hit in the middle.
-const LONG: &str = "epochs = 400\noptimizer = { kind = \"adam\", lr = 0.003 }\n\
-     schedule = { kind = \"cosine\" }\ncheckpoint_every = 10\n";
+/// 3000 steps with a checkpoint every 25: long enough to be hit in the middle.
+const LONG: &str = "epochs = 300\noptimizer = { kind = \"adam\", lr = 0.003 }\n\
+     schedule = { kind = \"cosine\" }\ncheckpoint_every = 25\n";
 
 /// Weights, optimizer state and counters of a checkpoint; not the time it took.
 fn state(run: &Path) -> TensorFile {
@@ -82,7 +82,7 @@ fn killed_at_random_steps_and_resumed_a_run_has_the_bits_of_an_uninterrupted_one
         child.kill().unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(9), "it was killed");
         reached = step(&part);
-        assert!(reached > 0 && reached < 4000, "killed after step {reached}");
+        assert!(reached > 0 && reached < 3000, "killed after step {reached}");
         println!("killed after the checkpoint of step {reached}");
         args = vec!["train", "--resume", "part"];
     }
@@ -104,7 +104,7 @@ fn ctrl_c_saves_says_how_to_resume_and_exits_with_130() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     // No checkpoints but the first: what is there afterwards was saved by the signal.
-    experiment(folder, &LONG.replace("checkpoint_every = 10", ""));
+    experiment(folder, &LONG.replace("checkpoint_every = 25", ""));
     let whole = uninterrupted(folder);
     let part = folder.join("part");
     let mut child = retrograd(folder)
@@ -130,7 +130,7 @@ fn ctrl_c_saves_says_how_to_resume_and_exits_with_130() {
     assert!(stderr.contains("retrograd train --resume part"), "{stderr}");
     let stopped = step(&part);
     assert!(
-        stopped > 0 && stopped < 4000,
+        stopped > 0 && stopped < 3000,
         "stopped after step {stopped}"
     );
     let (code, _, stderr) = run(folder, &["train", "--resume", "part"]);

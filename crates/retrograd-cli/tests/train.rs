@@ -163,8 +163,9 @@ fn numbers_that_are_not_finite_stop_with_step_and_advice_and_skipping_all_is_no_
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(
         &path,
-        text.replace("[train]", "[train]\nloss = \"mse\"")
-            .replace("gelu", "relu"),
+        text.replace("[train]", "validation = 0.0\n[train]\nloss = \"mse\"")
+            .replace("gelu", "relu")
+            .replace("out = 2 }", "out = 1 }"),
     )
     .unwrap();
     let (code, _, stderr) = run(folder, &["train", "test.toml", "--out", "stopped"]);
@@ -201,7 +202,7 @@ fn bad_experiments_are_refused_with_what_was_got_and_what_is_needed() {
         (
             "epochs = 7",
             "epcohs = 7",
-            &["test.toml", "line 7", "did you mean \"epochs\""][..],
+            &["test.toml", "line 9", "did you mean \"epochs\""][..],
         ),
         (
             "kind = \"adam\"",

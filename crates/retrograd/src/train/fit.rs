@@ -274,10 +274,6 @@ impl<'a, T: Task> Fit<'a, T> {
     }
 
     fn evaluate(&mut self, epoch: u64) -> Result<()> {
-        let start = Instant::now();
-        let metrics = self.task.evaluate(&self.stepper.params, epoch)?;
-        let picture = self.task.picture(&self.stepper.params);
-        self.progress.evaluating += start.elapsed().as_secs_f64();
         if self.progress.loss_count == 0 {
             return Err(Error::NotFinite {
                 step: self.progress.step,
@@ -288,6 +284,10 @@ impl<'a, T: Task> Fit<'a, T> {
                     .into(),
             });
         }
+        let start = Instant::now();
+        let metrics = self.task.evaluate(&self.stepper.params, epoch)?;
+        let picture = self.task.picture(&self.stepper.params);
+        self.progress.evaluating += start.elapsed().as_secs_f64();
         let mut record = Record {
             epoch,
             step: self.progress.step,
