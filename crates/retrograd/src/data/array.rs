@@ -95,9 +95,8 @@ impl Array {
         }
     }
 
-    /// The same array with its axes in the opposite order of storage: what was read from a file
-    /// whose first axis is fastest.
-    pub(crate) fn from_first_axis_fastest(self) -> Self {
+    /// What was read from a file whose first axis is fastest, in the order used here.
+    pub(crate) fn first_axis_slowest(self) -> Self {
         fn turn<X: Copy>(values: &[X], shape: &[usize]) -> Vec<X> {
             let mut turned = Vec::with_capacity(values.len());
             let mut strides = vec![1; shape.len()];

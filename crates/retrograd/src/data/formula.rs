@@ -22,7 +22,10 @@ enum Step {
     Apply(fn(f64, f64) -> f64),
 }
 
-const FUNCTIONS: [(&str, fn(f64) -> f64); 15] = [
+/// A function of one number, by its name.
+type Named = (&'static str, fn(f64) -> f64);
+
+const FUNCTIONS: [Named; 15] = [
     ("sin", f64::sin),
     ("cos", f64::cos),
     ("tan", f64::tan),

@@ -83,7 +83,7 @@ pub fn decode(path: &Path, bytes: &[u8]) -> Result<Array> {
     let values = stored.decode(path, data, start, big)?;
     let array = Array::new(header.shape, values)?;
     Ok(if header.fortran_order {
-        array.from_first_axis_fastest()
+        array.first_axis_slowest()
     } else {
         array
     })

@@ -111,7 +111,7 @@ impl Rows<'_> {
             let rest = &self.content[self.at..];
             let separator = self.separator as char;
             let end = rest
-                .find(|c: char| c == separator || c == '\r' || c == '\n')
+                .find([separator, '\r', '\n'])
                 .unwrap_or(rest.len());
             text.push_str(rest[..end].trim());
             self.at += end;
