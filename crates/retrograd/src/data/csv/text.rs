@@ -110,9 +110,7 @@ impl Rows<'_> {
         if self.peek() != Some(b'"') {
             let rest = &self.content[self.at..];
             let separator = self.separator as char;
-            let end = rest
-                .find([separator, '\r', '\n'])
-                .unwrap_or(rest.len());
+            let end = rest.find([separator, '\r', '\n']).unwrap_or(rest.len());
             text.push_str(rest[..end].trim());
             self.at += end;
             return Ok(false);
