@@ -16,7 +16,13 @@ macro_rules! ready {
 }
 
 /// The text of every file in `experiments/`; a test compares the two.
-const READY: &[(&str, &str)] = &[ready!("digits"), ready!("friedman"), ready!("moons")];
+const READY: &[(&str, &str)] = &[
+    ready!("denoise"),
+    ready!("denoise-micrograph"),
+    ready!("digits"),
+    ready!("friedman"),
+    ready!("moons"),
+];
 
 /// The names of the ready experiments, in order.
 pub fn names() -> impl Iterator<Item = &'static str> {

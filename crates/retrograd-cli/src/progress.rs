@@ -187,3 +187,40 @@ impl Drop for Progress {
         }
     }
 }
+
+/// Rows of an image done: a bar on a terminal, nothing elsewhere.
+pub struct Rows {
+    bar: Option<ProgressBar>,
+}
+
+impl Rows {
+    /// For a file of that many rows.
+    pub fn new(file: &std::path::Path, rows: usize) -> Self {
+        Rows {
+            bar: std::io::stderr().is_terminal().then(|| {
+                let bar = ProgressBar::new(rows as u64);
+                let style = "{bar:28} {percent:>3}%  {msg}  {per_sec} left {eta}";
+                if let Ok(style) = ProgressStyle::with_template(style) {
+                    bar.set_style(style.progress_chars("━╸ "));
+                }
+                let name = file.file_name().unwrap_or_default();
+                bar.set_message(name.to_string_lossy().into_owned());
+                bar
+            }),
+        }
+    }
+
+    /// So many rows are done.
+    pub fn done(&mut self, rows: usize) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(rows as u64);
+        }
+    }
+
+    /// The file is done.
+    pub fn finish(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

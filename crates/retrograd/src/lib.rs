@@ -13,6 +13,7 @@
 //! differences, comparison with PyTorch, is written once, over flat slices, for every model.
 
 pub mod data;
+pub mod denoise;
 mod error;
 #[cfg(feature = "gpu")]
 pub mod gpu;

@@ -9,7 +9,10 @@ use crate::families;
 
 /// Uses a trained model: the files or options that it takes depend on its family.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: retrograd run runs/wine new.csv --out predictions.csv")]
+#[command(
+    after_help = "Examples:\n  retrograd run runs/wine new.csv --out predictions.csv\n  \
+                  retrograd run runs/denoise-micrograph *.mrc --out denoised"
+)]
 pub struct RunArgs {
     /// The folder of a run.
     #[arg(value_name = "RUN")]
@@ -20,6 +23,16 @@ pub struct RunArgs {
     /// Where the result goes.
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
+    /// For images: what every input should look like; PSNR, SSIM and correlation are printed.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub reference: Vec<PathBuf>,
+    /// For images: the inputs are odd and even halves in turn; their correlation is printed.
+    #[arg(long)]
+    pub halves: bool,
+    /// For images: memory for the tiles that are computed at a time.
+    #[arg(long, value_name = "MIB", default_value_t = 1024,
+          value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub memory_mib: u64,
     #[command(flatten)]
     pub threads: super::Threads,
 }

@@ -1,5 +1,6 @@
 //! What the command line knows about the model families: one file and one line each.
 
+mod denoise;
 mod network;
 
 use anyhow::{Result, bail};
@@ -22,7 +23,7 @@ pub struct Family {
 }
 
 /// All families.
-const FAMILIES: &[Family] = &[network::FAMILY];
+const FAMILIES: &[Family] = &[denoise::FAMILY, network::FAMILY];
 
 /// The family of that name.
 pub fn find(name: &str) -> Result<&'static Family> {

@@ -64,7 +64,8 @@ impl<'a, T: Task> Fit<'a, T> {
             }
             _ => task.model().init(spec.seed),
         };
-        let stepper = Stepper::new(task.model(), params, spec.optimizer);
+        let mut stepper = Stepper::new(task.model(), params, spec.optimizer);
+        stepper.image_loss = task.image_loss();
         let mut fit = Fit {
             experiment,
             spec,

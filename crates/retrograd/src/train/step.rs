@@ -1,6 +1,7 @@
 //! One training step: forward, loss, backward, penalty, clipping, optimizer.
 
 use super::Example;
+use crate::loss_image::ImageLoss;
 use crate::optim::{self, Optimizer, OptimizerSpec};
 use crate::{Grads, Layout, Loss, Model, Pass};
 
@@ -29,6 +30,8 @@ pub struct Stepper<M: Model> {
     pub params: Vec<f32>,
     /// The optimizer and its state.
     pub optimizer: Optimizer<f32>,
+    /// What is added to the loss where outputs are images.
+    pub image_loss: Option<ImageLoss>,
     grads: Vec<f32>,
     d_output: Vec<f32>,
     tape: M::Tape<f32>,
@@ -43,6 +46,7 @@ impl<M: Model> Stepper<M> {
         Stepper {
             params,
             optimizer: Optimizer::new(optimizer, len),
+            image_loss: None,
             grads: vec![0.0; len],
             d_output: Vec::new(),
             tape: Default::default(),
@@ -68,7 +72,10 @@ impl<M: Model> Stepper<M> {
         let output = model.output(&self.tape);
         self.d_output.resize(output.len(), 0.0);
         let value = loss.evaluate(output, &example.target, Some(&mut self.d_output));
-        let value = f64::from(value);
+        let mut value = f64::from(value);
+        if let Some(terms) = &mut self.image_loss {
+            value += terms.evaluate(output, &example.target.values, Some(&mut self.d_output));
+        }
         if !value.is_finite() {
             self.bad.get_or_insert_with(|| BadNumber {
                 tensor: "the loss".into(),

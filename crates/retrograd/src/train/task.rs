@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::loss_image::ImageLoss;
 use crate::{Loss, Model, Result, Target};
 
 /// One batch with what should come out.
@@ -67,6 +68,10 @@ pub trait Task {
     fn model_mut(&mut self) -> &mut Self::Model;
     /// What is minimised.
     fn loss(&self) -> Loss;
+    /// What is added to it where outputs are images; nothing usually.
+    fn image_loss(&self) -> Option<ImageLoss> {
+        None
+    }
     /// Steps in an epoch, each with a batch of its own. (With gradient accumulation the optimizer
     /// steps once for several of them.)
     fn steps_per_epoch(&self) -> u64;

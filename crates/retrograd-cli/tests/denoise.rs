@@ -1,0 +1,147 @@
+//! `retrograd train` and `retrograd run` on images, as a user types them.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use retrograd::data::image::Image;
+use retrograd::data::mrc::{self, Header, Mode, MrcFile};
+
+fn retrograd(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_retrograd"))
+        .current_dir(folder)
+        .args(args)
+        .output()
+        .expect("the command starts")
+}
+
+fn succeed(folder: &Path, args: &[&str]) -> String {
+    let output = retrograd(folder, args);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "{args:?}: {}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    text(&output.stdout)
+}
+
+fn fail(folder: &Path, args: &[&str]) -> String {
+    let output = retrograd(folder, args);
+    assert_eq!(output.status.code(), Some(2), "{args:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+const EXPERIMENT: &str = r#"
+name = "halves"
+[model]
+family = "denoise"
+layers = [
+    { kind = "conv2d", out = 4, kernel = 3, padding = 1 },
+    { kind = "relu" },
+    { kind = "conv2d", out = 1, kernel = 3, padding = 1 },
+]
+[data]
+method = "noise2noise"
+inputs = ["odd"]
+targets = ["even/*.mrc"]
+patch = 24
+steps_per_epoch = 10
+[train]
+epochs = 4
+batch = 4
+optimizer = { kind = "adam", lr = 0.01 }
+"#;
+
+#[test]
+fn micrographs_are_trained_on_denoised_and_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let micrograph = retrograd::data::synthetic::Micrograph {
+        width: 90,
+        height: 70,
+        ..Default::default()
+    };
+    std::fs::create_dir(folder.join("odd")).unwrap();
+    std::fs::create_dir(folder.join("even")).unwrap();
+    let write = |path: &str, image: &Image| {
+        let mut header = Header::new(90, 70, 1, Mode::F32);
+        header.set_voxel_size([1.25, 1.25, 1.0]);
+        mrc::write(folder.join(path), header, &[image]).unwrap();
+    };
+    for n in 0..4 {
+        let exposure = micrograph.generate(7, n);
+        write(&format!("odd/{n}.mrc"), &exposure.odd);
+        write(&format!("even/e{n}.mrc"), &exposure.even);
+        if n == 0 {
+            write("clean.mrc", &exposure.clean);
+        }
+    }
+    std::fs::write(folder.join("halves.toml"), EXPERIMENT).unwrap();
+    let text = succeed(folder, &["train", "halves.toml", "--out", "run"]);
+    assert!(text.contains("odd_even_correlation_after"), "{text}");
+    let report = std::fs::read_to_string(folder.join("run/report.html")).unwrap();
+    assert!(report.contains("Before and after") && report.contains("data:image/png;base64"));
+
+    let text = succeed(
+        folder,
+        &[
+            "run",
+            "run",
+            "odd/0.mrc",
+            "--out",
+            "out",
+            "--reference",
+            "clean.mrc",
+            "--memory-mib",
+            "64",
+        ],
+    );
+    let figure = |text: &str, name: &str| -> f64 {
+        let line = text.lines().find(|l| l.starts_with(name)).expect(name);
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    assert!(
+        figure(&text, "PSNR after") > figure(&text, "PSNR before"),
+        "{text}"
+    );
+    assert!(
+        figure(&text, "SSIM after") > figure(&text, "SSIM before"),
+        "{text}"
+    );
+    let out = MrcFile::open(folder.join("out/0.mrc")).unwrap();
+    assert_eq!(out.header().voxel_size(), [1.25, 1.25, 1.0]);
+    assert!(out.header().labels()[0].contains("denoised by halves"));
+
+    let halves = [
+        "run",
+        "run",
+        "odd/1.mrc",
+        "even/e1.mrc",
+        "--halves",
+        "--out",
+        "pair",
+    ];
+    let text = succeed(folder, &halves);
+    let (before, after) = (
+        figure(&text, "odd/even before"),
+        figure(&text, "odd/even after"),
+    );
+    assert!(after > before, "{text}");
+
+    // The same bits on any number of threads, and never onto an input.
+    let one = ["run", "run", "odd/0.mrc", "--out", "one", "--threads", "1"];
+    succeed(folder, &one);
+    let read = |path: &str| std::fs::read(folder.join(path)).unwrap();
+    assert!(read("one/0.mrc") == read("out/0.mrc"));
+    let text = fail(folder, &["run", "run", "odd/0.mrc", "--out", "odd"]);
+    assert!(text.contains("overwrite"), "{text}");
+    let bytes = read("odd/0.mrc");
+    std::fs::write(folder.join("cut.mrc"), &bytes[..2000]).unwrap();
+    let text = fail(folder, &["run", "run", "cut.mrc"]);
+    assert!(
+        text.contains("cut.mrc") && text.contains("byte 2000"),
+        "{text}"
+    );
+    assert!(fail(folder, &["run", "run"]).contains("needs at least one image"));
+}

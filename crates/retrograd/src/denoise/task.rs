@@ -1,0 +1,390 @@
+//! A denoiser as the training loop sees it.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::data::{DataSpec, Sample};
+use super::infer::{Denoiser, Plan};
+use super::{DenoiserSpec, network_spec};
+use crate::data::denoise::{DenoiseBatches, Method};
+use crate::data::image::{Format, Image, ImageFile, Rect};
+use crate::data::mrc::{Header, Mode};
+use crate::data::patches::{PatchSpec, Plane, Scene, split_by_file};
+use crate::data::quality::{compare, correlation};
+use crate::loss_image::ImageLoss;
+use crate::nn::{LayerSpec, Network};
+use crate::train::{Content, Example, Experiment, Figure, Findings, Metrics, Task};
+use crate::{Error, Loss, Model, Pass, Result, Target};
+
+/// Patches in a batch, where the experiment doesn't say.
+const BATCH: usize = 8;
+/// The most batches of validation after an epoch.
+const VALIDATION_STEPS: u64 = 16;
+/// The side of the largest picture in the report.
+const PICTURE: usize = 384;
+
+/// Trains a denoiser.
+pub struct DenoiseTask {
+    network: Network,
+    layers: Vec<LayerSpec>,
+    loss: Loss,
+    terms: Option<ImageLoss>,
+    train: DenoiseBatches,
+    validation: Option<DenoiseBatches>,
+    validation_terms: Option<ImageLoss>,
+    method: Method,
+    steps_per_epoch: u64,
+    memory: u64,
+    /// What the report shows: a scene that wasn't trained on where there is one.
+    shown: Scene,
+    shown_clean: Option<Image>,
+    shown_is_validation: bool,
+    tape: <Network as Model>::Tape<f32>,
+    input: Vec<f32>,
+    target: Target<f32>,
+}
+
+impl DenoiseTask {
+    /// Builds the network and opens the data of an experiment.
+    pub fn new(experiment: &Experiment) -> Result<Self> {
+        let model = DenoiserSpec::parse(&experiment.model)?;
+        let data = DataSpec::parse(&experiment.data)?;
+        let layers = model.layers()?;
+        let network = Network::new(&network_spec(&layers, data.patch, data.patch))?;
+        // What can't be applied to whole images is refused before it is trained.
+        Denoiser::new(layers.clone(), network.init(0), network.buffers())?;
+        let loss = experiment.train.loss.unwrap_or(Loss::Mse);
+        if !matches!(loss, Loss::Mse | Loss::L1 | Loss::Huber) {
+            return Err(Error::invalid(
+                "train.loss of a denoiser",
+                loss.name(),
+                "mse, l1 or huber",
+            ));
+        }
+        let terms = match model.loss_terms {
+            terms if terms.is_empty() => None,
+            terms if data.method == Method::Noise2void => {
+                return Err(Error::invalid(
+                    "model.loss_terms",
+                    format!("{terms:?}"),
+                    "none with noise2void, whose loss looks at single pixels only",
+                ));
+            }
+            terms => Some(ImageLoss::new(terms, data.patch, data.patch)?),
+        };
+        let samples = data.open(experiment)?;
+        let seed = experiment.train.seed;
+        let (train, validation) = split_by_file(samples.len(), data.validation, seed)?;
+        if validation.is_empty() && data.validation > 0.0 {
+            tracing::warn!("one image can't be split: there is no validation");
+        }
+        let mut samples: Vec<Option<Sample>> = samples.into_iter().map(Some).collect();
+        let mut take = |numbers: &[usize]| -> Vec<Sample> {
+            let taken = numbers.iter().filter_map(|&n| samples[n].take());
+            taken.collect()
+        };
+        let (mut train, mut validation) = (take(&train), take(&validation));
+        let shown_is_validation = !validation.is_empty();
+        let first = validation.first_mut().or(train.first_mut());
+        let Some((shown, shown_clean)) = first.and_then(|s| {
+            let scene = s.scenes.first()?.clone();
+            Some((scene, s.clean.take()))
+        }) else {
+            return Err(Error::invalid("images", 0, "at least one"));
+        };
+        let scenes = |samples: Vec<Sample>| -> Vec<Scene> {
+            samples.into_iter().flat_map(|s| s.scenes).collect()
+        };
+        let (train, validation) = (scenes(train), scenes(validation));
+        let memory = data.memory_mib.saturating_mul(1 << 20);
+        let spec = PatchSpec {
+            size: data.patch,
+            batch: experiment.train.batch.unwrap_or(BATCH),
+            augment: data.augment,
+            budget: memory,
+            seed,
+        };
+        let batches = |scenes, spec, purpose| {
+            DenoiseBatches::new(data.method, data.blind_spots, scenes, spec, purpose)
+        };
+        // What training doesn't take is validation's; half of it where neither fits.
+        let validation = if validation.is_empty() {
+            None
+        } else {
+            let bytes = |scenes: &[Scene]| scenes.iter().map(Scene::bytes).sum::<u64>();
+            let left = memory.saturating_sub(bytes(&train));
+            let share = if bytes(&validation) < left / 2 {
+                left / 2
+            } else {
+                memory / 2
+            };
+            let spec = PatchSpec {
+                augment: false,
+                budget: share,
+                ..spec
+            };
+            Some(batches(validation, spec, "validation patches")?)
+        };
+        let held = validation.as_ref().map_or(0, |v| v.patches().held_bytes());
+        let spec = PatchSpec {
+            budget: memory.saturating_sub(held),
+            ..spec
+        };
+        let train = batches(train, spec, "patches")?;
+        let steps = train.patches().steps_per_epoch();
+        Ok(DenoiseTask {
+            network,
+            layers,
+            loss,
+            validation_terms: terms.clone(),
+            terms,
+            steps_per_epoch: data.steps_per_epoch.unwrap_or(steps),
+            train,
+            validation,
+            method: data.method,
+            memory,
+            shown,
+            shown_clean,
+            shown_is_validation,
+            tape: Default::default(),
+            input: Vec::new(),
+            target: Target::default(),
+        })
+    }
+
+    /// Whether the training images are streamed from disk.
+    pub fn streamed(&self) -> bool {
+        self.train.patches().streamed()
+    }
+
+    /// The pixels of a plane, normalised.
+    fn pixels(plane: &Plane) -> Result<Image> {
+        let (width, height) = (plane.file().width, plane.file().height);
+        let mut image = Image::new(width, height);
+        let mut frame = Vec::new();
+        plane.read(Rect::whole(width, height), &mut frame, &mut image.pixels)?;
+        Ok(image)
+    }
+
+    /// Denoises a plane, back in its own units; the noisy one, too.
+    fn denoised(denoiser: &Denoiser, plan: &Plan, plane: &Plane) -> Result<(Image, Image)> {
+        let mut noisy = Self::pixels(plane)?;
+        let mut clean = Image {
+            pixels: Vec::with_capacity(noisy.pixels.len()),
+            ..noisy
+        };
+        let read = |window, pixels: &mut [f32]| {
+            noisy.window(window, pixels);
+            Ok(())
+        };
+        // The plane is normalised already.
+        let same = crate::data::normalise::Normalisation::IDENTITY;
+        denoiser.run(noisy.width, noisy.height, same, plan, read, |rows| {
+            clean.pixels.extend_from_slice(rows);
+            Ok(())
+        })?;
+        plane.normalisation().undo(&mut noisy.pixels);
+        plane.normalisation().undo(&mut clean.pixels);
+        Ok((noisy, clean))
+    }
+}
+
+impl Task for DenoiseTask {
+    type Model = Network;
+
+    fn model(&self) -> &Network {
+        &self.network
+    }
+
+    fn model_mut(&mut self) -> &mut Network {
+        &mut self.network
+    }
+
+    fn loss(&self) -> Loss {
+        self.loss
+    }
+
+    fn image_loss(&self) -> Option<ImageLoss> {
+        self.terms.clone()
+    }
+
+    fn steps_per_epoch(&self) -> u64 {
+        self.steps_per_epoch
+    }
+
+    fn batch(&mut self, step: u64, example: &mut Option<Example<Network>>) -> Result<()> {
+        let example = example.get_or_insert_with(|| Example {
+            input: Vec::new(),
+            target: Target::default(),
+        });
+        self.train
+            .batch(step, &mut example.input, &mut example.target)
+    }
+
+    fn evaluate(&mut self, params: &[f32], _epoch: u64) -> Result<Metrics> {
+        let Some(validation) = &mut self.validation else {
+            return Ok(Metrics::new());
+        };
+        let steps = validation.patches().steps_per_epoch().min(VALIDATION_STEPS);
+        let mut total = 0.0;
+        let (mut before, mut after) = (0.0, 0.0);
+        for step in 0..steps {
+            validation.batch(step, &mut self.input, &mut self.target)?;
+            let pass = Pass::inference();
+            self.network
+                .forward(params, &self.input, &pass, &mut self.tape);
+            let output = self.network.output(&self.tape);
+            total += f64::from(self.loss.evaluate(output, &self.target, None));
+            if let Some(terms) = &mut self.validation_terms {
+                total += terms.evaluate(output, &self.target.values, None);
+            }
+            for ((&x, &y), &t) in self.input.iter().zip(output).zip(&self.target.values) {
+                before += f64::from(x - t).powi(2);
+                after += f64::from(y - t).powi(2);
+            }
+        }
+        let mut metrics = vec![("validation_loss".to_string(), total / steps as f64)];
+        if self.method != Method::Noise2void {
+            // How much closer to the target than the input was; a noisy target caps it.
+            metrics.push(("gain_db".to_string(), 10.0 * (before / after).log10()));
+        }
+        Ok(metrics)
+    }
+
+    fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {
+        let buffers = self.network.buffers();
+        let denoiser = Denoiser::new(self.layers.clone(), params.to_vec(), buffers)?;
+        let plan = denoiser.plan(self.memory.max(64 << 20))?;
+        let (noisy, denoised) = Self::denoised(&denoiser, &plan, &self.shown.input)?;
+        let mut findings = Findings::default();
+        let mut put = |name: &str, value: f64| {
+            // JSON has no infinity.
+            if value.is_finite() {
+                findings.summary.insert(name.to_string(), json!(value));
+            }
+        };
+        let mut rows = Vec::new();
+        let mut panels = vec![("noisy", noisy.clone()), ("denoised", denoised.clone())];
+        let in_memory =
+            |name: &str, image: &Image| ImageFile::from_images(name, vec![image.clone()]);
+        let clean = match (&self.shown_clean, self.method, &self.shown.target) {
+            (Some(clean), _, _) => Some(clean.clone()),
+            (None, Method::Supervised, Some(target)) => {
+                let mut clean = Self::pixels(target)?;
+                target.normalisation().undo(&mut clean.pixels);
+                Some(clean)
+            }
+            _ => None,
+        };
+        if let Some(clean) = &clean {
+            let reference = in_memory("clean", clean)?;
+            for (name, image) in [("before", &noisy), ("after", &denoised)] {
+                let image = in_memory(name, image)?;
+                let quality = compare((&image, 0), (&reference, 0), None)?;
+                put(&format!("psnr_{name}"), quality.psnr);
+                put(&format!("ssim_{name}"), quality.ssim.unwrap_or(f64::NAN));
+                rows.push(vec![
+                    name.to_string(),
+                    format!("{:.2}", quality.psnr),
+                    quality.ssim.map_or("–".to_string(), |s| format!("{s:.4}")),
+                    format!("{:.4}", quality.correlation),
+                ]);
+            }
+            panels.push(("clean", clean.clone()));
+        }
+        if let (Method::Noise2noise, Some(even)) = (self.method, &self.shown.target) {
+            let (noisy_even, denoised_even) = Self::denoised(&denoiser, &plan, even)?;
+            let before = correlation(&noisy.pixels, &noisy_even.pixels);
+            let after = correlation(&denoised.pixels, &denoised_even.pixels);
+            put("odd_even_correlation_before", before);
+            put("odd_even_correlation_after", after);
+            for (name, value) in [("odd/even, before", before), ("odd/even, after", after)] {
+                let dash = "–".to_string();
+                rows.push(vec![
+                    name.to_string(),
+                    dash.clone(),
+                    dash,
+                    format!("{value:.4}"),
+                ]);
+            }
+        }
+        // The shown image in files, to try `run` on and to look at.
+        let header = |image: &Image| {
+            let mut header = Header::new(image.width, image.height, 1, Mode::F32);
+            if let Format::Mrc(own) = &self.shown.input.file().format {
+                header = own.with_data(1, Mode::F32);
+            }
+            header.add_label("retrograd: example of a denoising run");
+            Format::Mrc(Box::new(header))
+        };
+        for (name, image) in &panels {
+            image.write(run.join(format!("example-{name}.mrc")), &header(image))?;
+        }
+        let images: Vec<&Image> = panels.iter().map(|(_, image)| image).collect();
+        let path = run.join("before-after.png");
+        side_by_side(&images).write(&path, &Format::Png { bits: 8 })?;
+        let png = std::fs::read(&path).map_err(Error::io(&path, "read"))?;
+        let whose = if self.shown_is_validation {
+            "kept for validation"
+        } else {
+            "trained on"
+        };
+        let names: Vec<&str> = panels.iter().map(|(name, _)| *name).collect();
+        findings.figures.push(Figure {
+            title: "Before and after".to_string(),
+            caption: format!(
+                "From left to right: {}; of an image {whose}.",
+                names.join(", ")
+            ),
+            content: Content::Png(png),
+        });
+        if !rows.is_empty() {
+            findings.figures.push(Figure {
+                title: "Quality".to_string(),
+                caption: "Against the clean image, and between halves, where there are such."
+                    .to_string(),
+                content: Content::Table {
+                    header: ["", "PSNR, dB", "SSIM", "correlation"]
+                        .map(String::from)
+                        .to_vec(),
+                    rows,
+                },
+            });
+        }
+        Ok(findings)
+    }
+}
+
+/// The middles of images of equal size, in grey levels, one beside the other. The scale is that of
+/// the last one, from its 1st to its 99th percentile.
+fn side_by_side(images: &[&Image]) -> Image {
+    let last = images.last().expect("at least one image");
+    let window = Rect {
+        x: (last.width - last.width.min(PICTURE)) / 2,
+        y: (last.height - last.height.min(PICTURE)) / 2,
+        width: last.width.min(PICTURE),
+        height: last.height.min(PICTURE),
+    };
+    let mut cut = vec![0.0; window.pixels()];
+    last.window(window, &mut cut);
+    cut.sort_unstable_by(f32::total_cmp);
+    let at = |share: f64| cut[((cut.len() - 1) as f64 * share) as usize];
+    let (black, white) = (at(0.01), at(0.99));
+    let scale = 255.0 / (white - black).max(f32::MIN_POSITIVE);
+    const GAP: usize = 4;
+    let mut picture = Image::new(images.len() * (window.width + GAP) - GAP, window.height);
+    picture.pixels.fill(255.0);
+    let width = picture.width;
+    for (i, image) in images.iter().enumerate() {
+        image.window(window, &mut cut);
+        for (y, row) in cut.chunks_exact(window.width).enumerate() {
+            let start = y * width + i * (window.width + GAP);
+            let out = &mut picture.pixels[start..start + window.width];
+            for (o, &p) in out.iter_mut().zip(row) {
+                *o = ((p - black) * scale).clamp(0.0, 255.0);
+            }
+        }
+    }
+    picture
+}
