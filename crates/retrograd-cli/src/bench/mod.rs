@@ -1,5 +1,7 @@
 //! Named workloads and their timing. A family adds one file with a list, and one line here.
 
+mod network;
+
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -76,7 +78,7 @@ pub struct Workload {
 }
 
 /// The families' lists.
-const ALL: &[&[Workload]] = &[];
+const ALL: &[&[Workload]] = &[network::WORKLOADS];
 
 /// All workloads, in order.
 pub fn all() -> impl Iterator<Item = &'static Workload> {

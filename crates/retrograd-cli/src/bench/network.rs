@@ -1,0 +1,55 @@
+//! Networks of dense layers.
+
+use retrograd::nn::{LayerSpec, Network, NetworkSpec};
+use retrograd::optim::OptimizerSpec;
+use retrograd::rng::Key;
+use retrograd::train::Example;
+use retrograd::{Loss, Target};
+
+use super::{Device, Prepared, Workload, training};
+
+/// This file's workloads.
+pub const WORKLOADS: &[Workload] = &[Workload {
+    name: "mlp-256",
+    about: "64-256-256-10, exact GELU, cross-entropy, Adam, batch 256",
+    build: mlp_256,
+}];
+
+/// Structured samples: waves of a frequency of their own, no two alike.
+pub fn samples(count: usize, width: usize) -> Vec<f32> {
+    let mut stream = Key::new(0).purpose("bench").stream();
+    let mut x = Vec::with_capacity(count * width);
+    for _ in 0..count {
+        let (phase, frequency) = (stream.range(0.0, 6.28), stream.range(0.05, 1.5));
+        x.extend((0..width).map(|i| (phase + frequency * i as f64).sin() as f32));
+    }
+    x
+}
+
+fn mlp_256(device: Device) -> anyhow::Result<Prepared> {
+    const BATCH: usize = 256;
+    let layers = vec![
+        LayerSpec::dense(256),
+        LayerSpec::Gelu {},
+        LayerSpec::dense(256),
+        LayerSpec::Gelu {},
+        LayerSpec::dense(10),
+    ];
+    let network = Network::new(&NetworkSpec::new(&[64], layers))?;
+    let example = Example {
+        input: samples(BATCH, 64),
+        target: Target::classes((0..BATCH as u32).map(|i| i % 10).collect()),
+    };
+    // Forward, weight gradients, and input gradients of all layers but the first.
+    let forward = 2.0 * BATCH as f64 * (64.0 * 256.0 + 256.0 * 256.0 + 256.0 * 10.0);
+    let flops = 3.0 * forward - 2.0 * BATCH as f64 * 64.0 * 256.0;
+    let adam = OptimizerSpec::adam(1e-3);
+    training(
+        device,
+        network,
+        Loss::CrossEntropy,
+        adam,
+        example,
+        Some(flops),
+    )
+}
