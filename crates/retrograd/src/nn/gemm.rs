@@ -58,8 +58,19 @@ pub const RUN: usize = 4096;
 /// Multiply-adds per piece of rows: some 20 µs, so that the 5 µs of waking a thread pay.
 const PIECE: usize = 1 << 20;
 
-/// C (m × n, rows without gaps) = A (m × k) · B (k × n), added to C if `accumulate`. `pack` is
-/// room that the caller keeps; it grows on the first call only.
+/// What the product is added to.
+#[derive(Clone, Copy, Debug)]
+pub enum Onto<'a> {
+    /// Nothing: C is overwritten.
+    Zero,
+    /// What C holds.
+    Itself,
+    /// This row, in every row of C: a bias.
+    Row(&'a [f32]),
+}
+
+/// C (m × n, rows without gaps) = what it goes onto + A (m × k) · B (k × n). `pack` is room that
+/// the caller keeps; it grows on the first call only.
 ///
 /// # Panics
 /// Where a slice is shorter than its matrix.
@@ -68,17 +79,25 @@ pub fn gemm(
     a: (&[f32], Stride),
     b: (&[f32], Stride),
     c: &mut [f32],
-    accumulate: bool,
+    onto: Onto<'_>,
     pack: &mut Vec<f32>,
 ) {
     let ((a, stride_a), (b, stride_b)) = (a, b);
     assert!(a.len() >= stride_a.end(m, k), "A is shorter than {m} × {k}");
     assert!(b.len() >= stride_b.end(k, n), "B is shorter than {k} × {n}");
     assert!(c.len() == m * n, "C is not {m} × {n}");
-    if !accumulate {
-        c.fill(0.0);
+    if let Onto::Row(row) = onto {
+        assert!(row.len() == n, "the row is not {n} long");
     }
-    if m == 0 || n == 0 || k == 0 {
+    if m == 0 || n == 0 {
+        return;
+    }
+    if k == 0 {
+        match onto {
+            Onto::Zero => c.fill(0.0),
+            Onto::Itself => {}
+            Onto::Row(row) => c.chunks_exact_mut(n).for_each(|c| c.copy_from_slice(row)),
+        }
         return;
     }
     let parallel = m * n * k > PIECE;
@@ -87,6 +106,7 @@ pub fn gemm(
     let piece = m.div_ceil(pieces).next_multiple_of(TILE);
     for first in (0..k).step_by(RUN) {
         let run = RUN.min(k - first);
+        let onto = if first == 0 { onto } else { Onto::Itself };
         let b = &b[first * stride_b.row..];
         let a = &a[first * stride_a.column..];
         pack.resize(n.div_ceil(PANEL) * PANEL * run, 0.0);
@@ -95,7 +115,7 @@ pub fn gemm(
         });
         parallel::for_each_chunk(c, piece * n, parallel, |i, c| {
             let a = &a[i * piece * stride_a.row..];
-            dispatch!(simd::level(), simd => rows(simd, a, stride_a, pack, c, n, run));
+            dispatch!(simd::level(), simd => rows(simd, a, stride_a, pack, c, onto, run, n));
         });
     }
 }
@@ -149,12 +169,17 @@ fn rows<S: Simd>(
     stride: Stride,
     pack: &[f32],
     c: &mut [f32],
-    n: usize,
+    onto: Onto<'_>,
     k: usize,
+    n: usize,
 ) {
     let m = c.len() / n;
     for (p, panel) in pack.chunks_exact(PANEL * k).enumerate() {
         let columns = PANEL.min(n - p * PANEL);
+        let onto = match onto {
+            Onto::Row(row) => Onto::Row(&row[p * PANEL..][..columns]),
+            other => other,
+        };
         let mut row = 0;
         while row < m {
             let left = m - row;
@@ -162,15 +187,15 @@ fn rows<S: Simd>(
             let c = &mut c[row * n + p * PANEL..];
             // `S::f32s::LEN` is known at compile time.
             row += if S::f32s::LEN >= LANES && left >= TILE {
-                tile::<S, TILE>(simd, a, stride, panel, c, n, columns)
+                tile::<S, TILE>(simd, a, stride, panel, c, onto, n, columns)
             } else if S::f32s::LEN >= LANES && left >= 8 {
-                tile::<S, 8>(simd, a, stride, panel, c, n, columns)
+                tile::<S, 8>(simd, a, stride, panel, c, onto, n, columns)
             } else if S::f32s::LEN >= LANES && left >= 4 {
-                tile::<S, 4>(simd, a, stride, panel, c, n, columns)
+                tile::<S, 4>(simd, a, stride, panel, c, onto, n, columns)
             } else if left >= NARROW_TILE {
-                tile::<S, NARROW_TILE>(simd, a, stride, panel, c, n, columns)
+                tile::<S, NARROW_TILE>(simd, a, stride, panel, c, onto, n, columns)
             } else {
-                tile::<S, 1>(simd, a, stride, panel, c, n, columns)
+                tile::<S, 1>(simd, a, stride, panel, c, onto, n, columns)
             };
         }
     }
@@ -184,13 +209,14 @@ fn tile<S: Simd, const R: usize>(
     stride: Stride,
     panel: &[f32],
     c: &mut [f32],
+    onto: Onto<'_>,
     n: usize,
     columns: usize,
 ) -> usize {
     if columns > LANES {
-        tile_of::<S, R, 2>(simd, a, stride, panel, c, n, columns);
+        tile_of::<S, R, 2>(simd, a, stride, panel, c, onto, n, columns);
     } else {
-        tile_of::<S, R, 1>(simd, a, stride, panel, c, n, columns);
+        tile_of::<S, R, 1>(simd, a, stride, panel, c, onto, n, columns);
     }
     R
 }
@@ -202,6 +228,7 @@ fn tile_of<S: Simd, const R: usize, const V: usize>(
     stride: Stride,
     panel: &[f32],
     c: &mut [f32],
+    onto: Onto<'_>,
     n: usize,
     columns: usize,
 ) {
@@ -222,10 +249,31 @@ fn tile_of<S: Simd, const R: usize, const V: usize>(
             }
         }
     }
-    for (r, sum) in sum.iter().enumerate() {
-        let row = &mut c[r * n..][..columns];
-        for (to, sum) in row.chunks_mut(LANES).zip(sum) {
-            simd::store(*sum + simd::load(simd, to), to);
+    // One simple loop each, which the compiler unrolls: `sum` then stays in registers.
+    match onto {
+        Onto::Zero => {
+            for (r, sum) in sum.iter().enumerate() {
+                let row = &mut c[r * n..][..columns];
+                for (to, sum) in row.chunks_mut(LANES).zip(sum) {
+                    simd::store(*sum, to);
+                }
+            }
+        }
+        Onto::Itself => {
+            for (r, sum) in sum.iter().enumerate() {
+                let row = &mut c[r * n..][..columns];
+                for (to, sum) in row.chunks_mut(LANES).zip(sum) {
+                    simd::store(*sum + simd::load(simd, to), to);
+                }
+            }
+        }
+        Onto::Row(bias) => {
+            for (r, sum) in sum.iter().enumerate() {
+                let row = &mut c[r * n..][..columns];
+                for ((to, bias), sum) in row.chunks_mut(LANES).zip(bias.chunks(LANES)).zip(sum) {
+                    simd::store(*sum + simd::load(simd, bias), to);
+                }
+            }
         }
     }
 }
@@ -270,15 +318,15 @@ mod tests {
                 } else {
                     Stride::rows(n)
                 };
-                for accumulate in [false, true] {
+                for onto in [Onto::Zero, Onto::Itself, Onto::Row(&start[..n])] {
                     let mut c = start.clone();
-                    gemm([m, n, k], (&a, sa), (&b, sb), &mut c, accumulate, &mut pack);
+                    gemm([m, n, k], (&a, sa), (&b, sb), &mut c, onto, &mut pack);
                     for r in 0..m {
                         for col in 0..n {
-                            let first = if accumulate {
-                                f64::from(start[r * n + col])
-                            } else {
-                                0.0
+                            let first = match onto {
+                                Onto::Zero => 0.0,
+                                Onto::Itself => f64::from(start[r * n + col]),
+                                Onto::Row(row) => f64::from(row[col]),
                             };
                             let (mut exact, mut size) = (first, first.abs());
                             for i in 0..k {

@@ -9,6 +9,21 @@ use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
 const CHUNK: usize = 8192;
 const PARALLEL: usize = 32_768;
 
+/// `$to` = `$value` of the vectors named before it, 16 lanes at a time. A macro, since a closure
+/// might not be inlined into the code for the chosen instruction set.
+macro_rules! map {
+    ($simd:ident, $to:ident, [$($from:ident),+], $value:expr) => {{
+        let n = $to.len();
+        let mut at = 0;
+        while at < n {
+            $(let $from = simd::load($simd, &$from[at..n.min(at + LANES)]);)+
+            let value = $value;
+            simd::store(value, &mut $to[at..n.min(at + LANES)]);
+            at += LANES;
+        }
+    }};
+}
+
 pub(super) fn forward(activation: Activation, x: &[f32], y: &mut [f32]) {
     let parallel = x.len() >= PARALLEL;
     parallel::for_each_chunk(y, CHUNK, parallel, |i, y| {
@@ -26,19 +41,28 @@ pub(super) fn backward(activation: Activation, x: &[f32], y: &[f32], d_y: &[f32]
     });
 }
 
-/// `$to` = `$value` of the vectors named before it, 16 lanes at a time. A macro, since a closure
-/// might not be inlined into the code for the chosen instruction set.
-macro_rules! map {
-    ($simd:ident, $to:ident, [$($from:ident),+], $value:expr) => {{
-        let n = $to.len();
-        let mut at = 0;
-        while at < n {
-            $(let $from = simd::load($simd, &$from[at..n.min(at + LANES)]);)+
-            let value = $value;
-            simd::store(value, &mut $to[at..n.min(at + LANES)]);
-            at += LANES;
-        }
-    }};
+/// Values and slopes of SiLU or GELU in one go.
+pub(super) fn forward_with_slopes(
+    activation: Activation,
+    x: &[f32],
+    y: &mut [f32],
+    slopes: &mut [f32],
+) {
+    let parallel = x.len() >= PARALLEL;
+    parallel::for_each_chunk2(y, CHUNK, slopes, CHUNK, parallel, |i, y, slopes| {
+        let x = &x[i * CHUNK..i * CHUNK + y.len()];
+        dispatch!(simd::level(), simd => slopes_chunk(simd, activation, x, y, slopes));
+    });
+}
+
+/// d_x = slopes · d_y.
+pub(super) fn multiply(slopes: &[f32], d_y: &[f32], d_x: &mut [f32]) {
+    let parallel = d_x.len() >= PARALLEL;
+    parallel::for_each_chunk(d_x, CHUNK, parallel, |i, d_x| {
+        let range = i * CHUNK..i * CHUNK + d_x.len();
+        let (slopes, d_y) = (&slopes[range.clone()], &d_y[range]);
+        dispatch!(simd::level(), simd => map!(simd, d_x, [slopes, d_y], slopes * d_y));
+    });
 }
 
 #[inline(always)]
@@ -90,6 +114,34 @@ fn backward_chunk<S: Simd>(
         }),
         Activation::Tanh => map!(simd, d_x, [y, d_y], d_y * (one - y * y)),
         Activation::Sigmoid => map!(simd, d_x, [y, d_y], d_y * (y * (one - y))),
+    }
+}
+
+#[inline(always)]
+fn slopes_chunk<S: Simd>(
+    simd: S,
+    activation: Activation,
+    x: &[f32],
+    y: &mut [f32],
+    slopes: &mut [f32],
+) {
+    let one = f32x16::splat(simd, 1.0);
+    let n = x.len();
+    let mut at = 0;
+    while at < n {
+        let lanes = at..n.min(at + LANES);
+        let x = simd::load(simd, &x[lanes.clone()]);
+        let (value, slope) = if activation == Activation::Silu {
+            let s = simd::sigmoid(simd, x);
+            (x * s, s * (x * (one - s) + one))
+        } else {
+            let density = simd::exp(simd, x * x * -0.5) * FRAC_1_SQRT_TAU as f32;
+            let cdf = normal_cdf(simd, x);
+            (x * cdf, x.mul_add(density, cdf))
+        };
+        simd::store(value, &mut y[lanes.clone()]);
+        simd::store(slope, &mut slopes[lanes]);
+        at += LANES;
     }
 }
 

@@ -15,8 +15,8 @@ mod cpu;
 
 use serde::{Deserialize, Serialize};
 
-use super::layer::{Backward, Describe, Forward, Layer, Saved};
-use crate::{Kernels, Scalar};
+use super::layer::{Backward, Describe, Forward, Layer, Saved, room};
+use crate::{Kernels, Pass, Scalar};
 
 /// An elementwise function.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -146,16 +146,37 @@ impl Describe for Activation {}
 
 impl<T: Scalar> Layer<T> for Activation {
     fn forward(&self, io: Forward<'_, T>) {
+        if self.keeps_slopes(io.pass)
+            && let (Some(x), Some(y)) = (T::f32s(io.x), T::f32s_mut(io.y))
+            && let Some(slopes) = T::f32s_mut(room(&mut io.saved.values, io.x.len()))
+        {
+            return cpu::forward_with_slopes(*self, x, y, slopes);
+        }
         Activation::forward(*self, io.x, io.y, io.pass.kernels);
     }
 
     fn backward(&self, io: Backward<'_, T>) {
-        if let Some(d_x) = io.d_x {
-            Activation::backward(*self, io.x, io.y, io.d_y, d_x, io.pass.kernels);
+        let Some(d_x) = io.d_x else { return };
+        if self.keeps_slopes(io.pass)
+            && let (Some(slopes), Some(d_y)) = (T::f32s(&io.saved.values), T::f32s(io.d_y))
+            && let Some(d_x) = T::f32s_mut(d_x)
+        {
+            return cpu::multiply(slopes, d_y, d_x);
         }
+        Activation::backward(*self, io.x, io.y, io.d_y, d_x, io.pass.kernels);
     }
 
     fn pattern(&self, x: &[T], _: &Saved<T>, pattern: &mut Vec<u32>) {
         Activation::pattern(*self, x, pattern);
+    }
+}
+
+impl Activation {
+    /// Where value and slope share most of their work, the fast forward of a training step keeps
+    /// the slopes for backward.
+    fn keeps_slopes(self, pass: &Pass) -> bool {
+        pass.training
+            && pass.kernels == Kernels::Fast
+            && matches!(self, Activation::Silu | Activation::Gelu)
     }
 }

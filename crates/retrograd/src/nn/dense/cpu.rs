@@ -1,7 +1,7 @@
 //! f32: three matrix products, which cut themselves into pieces and spread those over threads.
 
 use super::Dense;
-use crate::nn::gemm::{Stride, gemm};
+use crate::nn::gemm::{Onto, Stride, gemm};
 use crate::parallel;
 use crate::simd::{self, dispatch};
 
@@ -15,23 +15,16 @@ pub(super) fn forward(
     pack: &mut Vec<f32>,
 ) {
     let (inputs, outputs) = (layer.inputs, layer.outputs);
-    if !bias.is_empty() {
-        for y in y.chunks_exact_mut(outputs) {
-            y.copy_from_slice(bias);
-        }
-    }
+    let onto = if bias.is_empty() {
+        Onto::Zero
+    } else {
+        Onto::Row(bias)
+    };
     let (x, weight) = (
         (x, Stride::rows(inputs)),
         (weight, Stride::transposed(inputs)),
     );
-    gemm(
-        [rows, outputs, inputs],
-        x,
-        weight,
-        y,
-        !bias.is_empty(),
-        pack,
-    );
+    gemm([rows, outputs, inputs], x, weight, y, onto, pack);
 }
 
 pub(super) fn backward(
@@ -48,7 +41,7 @@ pub(super) fn backward(
     let (inputs, outputs) = (layer.inputs, layer.outputs);
     if let Some(d_x) = d_x {
         let (d_y, weight) = ((d_y, Stride::rows(outputs)), (weight, Stride::rows(inputs)));
-        gemm([rows, inputs, outputs], d_y, weight, d_x, false, pack);
+        gemm([rows, inputs, outputs], d_y, weight, d_x, Onto::Zero, pack);
     }
     if let Some(d_weight) = d_weight {
         // A thread owns rows of d_W and goes over all samples: nothing to reduce.
@@ -56,19 +49,46 @@ pub(super) fn backward(
             (d_y, Stride::transposed(outputs)),
             (x, Stride::rows(inputs)),
         );
-        gemm([outputs, inputs, rows], d_y, x, d_weight, true, pack);
+        gemm(
+            [outputs, inputs, rows],
+            d_y,
+            x,
+            d_weight,
+            Onto::Itself,
+            pack,
+        );
     }
     if let Some(d_bias) = d_bias {
-        // Short runs, added in order and in f64 on top.
-        const RUN: usize = 256;
-        parallel::sum_pieces(rows.div_ceil(RUN), d_bias, pack, false, |i, sum| {
-            let last = (RUN * (i + 1)).min(rows);
-            let d_y = &d_y[i * RUN * outputs..last * outputs];
+        bias_gradient(rows, outputs, d_y, d_bias);
+    }
+}
+
+/// Columns of d_y that a piece sums.
+const COLUMNS: usize = 64;
+/// Rows that are summed in f32 before they are added in f64.
+const RUN: usize = 256;
+/// From this many elements on, pieces go to threads (an element costs 0.1 ns, a thread 5 µs).
+const PARALLEL: usize = 1 << 16;
+
+/// d_b[o] += Σ_r d_y[r,o]; a piece owns its columns.
+fn bias_gradient(rows: usize, outputs: usize, d_y: &[f32], d_bias: &mut [f32]) {
+    let parallel = rows * outputs >= PARALLEL;
+    parallel::for_each_chunk(d_bias, COLUMNS, parallel, |i, d_bias| {
+        let mut total = [0.0_f64; COLUMNS];
+        for d_y in d_y.chunks(RUN * outputs) {
+            let mut sum = [0.0; COLUMNS];
+            let sum = &mut sum[..d_bias.len()];
             dispatch!(simd::level(), simd => {
                 for d_y in d_y.chunks_exact(outputs) {
-                    simd::axpy(simd, 1.0, d_y, sum);
+                    simd::axpy(simd, 1.0, &d_y[i * COLUMNS..][..sum.len()], sum);
                 }
             });
-        });
-    }
+            for (total, &sum) in total.iter_mut().zip(sum.iter()) {
+                *total += f64::from(sum);
+            }
+        }
+        for (d_b, &total) in d_bias.iter_mut().zip(&total) {
+            *d_b = (f64::from(*d_b) + total) as f32;
+        }
+    });
 }
