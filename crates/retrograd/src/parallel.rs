@@ -9,6 +9,8 @@
 //! Deterministic: everything here, given closures that depend on their piece alone. Not promised:
 //! the order in which closures run, and the thread they run on.
 
+use std::cell::Cell;
+
 use rayon::prelude::*;
 
 /// Runs a closure with at most `threads` threads for everything below it; 0 means all cores.
@@ -263,6 +265,22 @@ pub fn for_each_cut<C: Cut>(
         }
     }
     halve(0, pieces, parallel, owned, &work);
+}
+
+thread_local! {
+    static SCRATCH: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+}
+
+/// Room of this thread for the duration of the call, its content unspecified. It is kept and
+/// grows on a thread's first calls only. A call within the call gets room of its own.
+pub fn with_scratch<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
+    let mut room = SCRATCH.take();
+    if room.len() < len {
+        room.resize(len, 0.0);
+    }
+    let result = work(&mut room[..len]);
+    SCRATCH.set(room);
+    result
 }
 
 /// The fixed-order reduction. Each of `pieces` fills its own row of `workspace` (zeroed before),

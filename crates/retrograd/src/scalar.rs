@@ -76,12 +76,6 @@ pub trait Scalar:
         None
     }
 
-    /// The vector itself where the scalar is f32: room to work in for the fast kernels.
-    fn f32_vec_mut(x: &mut Vec<Self>) -> Option<&mut Vec<f32>> {
-        let _ = x;
-        None
-    }
-
     /// From a count.
     fn from_usize(n: usize) -> Self {
         Self::from_f64(n as f64)
@@ -144,9 +138,6 @@ macro_rules! impl_float {
             Some(x)
         }
         fn f32s_mut(x: &mut [Self]) -> Option<&mut [f32]> {
-            Some(x)
-        }
-        fn f32_vec_mut(x: &mut Vec<Self>) -> Option<&mut Vec<f32>> {
             Some(x)
         }
     };

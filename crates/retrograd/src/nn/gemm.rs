@@ -69,8 +69,7 @@ pub enum Onto<'a> {
     Row(&'a [f32]),
 }
 
-/// C (m × n, rows without gaps) = what it goes onto + A (m × k) · B (k × n). `pack` is room that
-/// the caller keeps; it grows on the first call only.
+/// C (m × n, rows without gaps) = what it goes onto + A (m × k) · B (k × n).
 ///
 /// # Panics
 /// Where a slice is shorter than its matrix.
@@ -80,7 +79,6 @@ pub fn gemm(
     b: (&[f32], Stride),
     c: &mut [f32],
     onto: Onto<'_>,
-    pack: &mut Vec<f32>,
 ) {
     let ((a, stride_a), (b, stride_b)) = (a, b);
     assert!(a.len() >= stride_a.end(m, k), "A is shorter than {m} × {k}");
@@ -109,13 +107,15 @@ pub fn gemm(
         let onto = if first == 0 { onto } else { Onto::Itself };
         let b = &b[first * stride_b.row..];
         let a = &a[first * stride_a.column..];
-        pack.resize(n.div_ceil(PANEL) * PANEL * run, 0.0);
-        parallel::for_each_chunk(pack, PANEL * run, parallel, |p, panel| {
-            pack_panel(b, stride_b, p * PANEL, n, run, panel);
-        });
-        parallel::for_each_chunk(c, piece * n, parallel, |i, c| {
-            let a = &a[i * piece * stride_a.row..];
-            dispatch!(simd::level(), simd => rows(simd, a, stride_a, pack, c, onto, run, n));
+        parallel::with_scratch(n.div_ceil(PANEL) * PANEL * run, |pack| {
+            parallel::for_each_chunk(pack, PANEL * run, parallel, |p, panel| {
+                pack_panel(b, stride_b, p * PANEL, n, run, panel);
+            });
+            let pack = &*pack;
+            parallel::for_each_chunk(c, piece * n, parallel, |i, c| {
+                let a = &a[i * piece * stride_a.row..];
+                dispatch!(simd::level(), simd => rows(simd, a, stride_a, pack, c, onto, run, n));
+            });
         });
     }
 }
@@ -293,7 +293,6 @@ mod tests {
     #[test]
     fn products_of_all_shapes_are_within_the_worst_case_bound() {
         let u = 2.0_f64.powi(-24);
-        let mut pack = Vec::new();
         for (m, n, k) in [
             (1, 1, 1),
             (1, 32, 7),
@@ -320,7 +319,7 @@ mod tests {
                 };
                 for onto in [Onto::Zero, Onto::Itself, Onto::Row(&start[..n])] {
                     let mut c = start.clone();
-                    gemm([m, n, k], (&a, sa), (&b, sb), &mut c, onto, &mut pack);
+                    gemm([m, n, k], (&a, sa), (&b, sb), &mut c, onto);
                     for r in 0..m {
                         for col in 0..n {
                             let first = match onto {
@@ -353,14 +352,7 @@ mod tests {
             parallel::with_threads(threads, || {
                 let mut c = vec![0.0; m * n];
                 let (sa, sb) = (Stride::rows(k), Stride::rows(n));
-                gemm(
-                    [m, n, k],
-                    (&a, sa),
-                    (&b, sb),
-                    &mut c,
-                    false,
-                    &mut Vec::new(),
-                );
+                gemm([m, n, k], (&a, sa), (&b, sb), &mut c, Onto::Zero);
                 c
             })
         };

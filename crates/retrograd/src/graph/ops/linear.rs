@@ -7,7 +7,7 @@
 use crate::graph::batch::NodeValues;
 use crate::graph::layer::{Back, Context};
 use crate::graph::ops::aggregate::{Aggregate, Coefficient, aggregate, edge_dot};
-use crate::nn::gemm::{Stride, gemm};
+use crate::nn::gemm::{Onto, Stride, gemm};
 use crate::{Layout, Scalar, parallel};
 
 /// A linear map's tensors and sizes.
@@ -264,8 +264,12 @@ fn forward_f32(
             [rows, outputs, inputs],
             (&x[i * piece * inputs..], Stride::rows(inputs)),
             (weight, Stride::rows(outputs)),
-            (y, Stride::rows(outputs)),
-            add || bias.is_some(),
+            y,
+            if add || bias.is_some() {
+                Onto::Itself
+            } else {
+                Onto::Zero
+            },
         );
     });
 }
@@ -283,8 +287,8 @@ fn backward_input_f32(
             [d_x.len() / inputs, inputs, outputs],
             (&d_y[i * piece * outputs..], Stride::rows(outputs)),
             (weight, Stride::transposed(outputs)),
-            (d_x, Stride::rows(inputs)),
-            add,
+            d_x,
+            if add { Onto::Itself } else { Onto::Zero },
         );
     });
 }
@@ -313,8 +317,8 @@ fn backward_weight_f32(
                 [inputs, outputs, run.min(rows - i * run)],
                 (&x[i * run * inputs..], Stride::transposed(inputs)),
                 (&d_y[i * run * outputs..], Stride::rows(outputs)),
-                (d_weight, Stride::rows(outputs)),
-                false,
+                d_weight,
+                Onto::Zero,
             );
         },
     );

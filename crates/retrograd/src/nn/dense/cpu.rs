@@ -12,7 +12,6 @@ pub(super) fn forward(
     bias: &[f32],
     x: &[f32],
     y: &mut [f32],
-    pack: &mut Vec<f32>,
 ) {
     let (inputs, outputs) = (layer.inputs, layer.outputs);
     let onto = if bias.is_empty() {
@@ -24,7 +23,7 @@ pub(super) fn forward(
         (x, Stride::rows(inputs)),
         (weight, Stride::transposed(inputs)),
     );
-    gemm([rows, outputs, inputs], x, weight, y, onto, pack);
+    gemm([rows, outputs, inputs], x, weight, y, onto);
 }
 
 pub(super) fn backward(
@@ -36,12 +35,11 @@ pub(super) fn backward(
     d_weight: Option<&mut [f32]>,
     d_bias: Option<&mut [f32]>,
     d_x: Option<&mut [f32]>,
-    pack: &mut Vec<f32>,
 ) {
     let (inputs, outputs) = (layer.inputs, layer.outputs);
     if let Some(d_x) = d_x {
         let (d_y, weight) = ((d_y, Stride::rows(outputs)), (weight, Stride::rows(inputs)));
-        gemm([rows, inputs, outputs], d_y, weight, d_x, Onto::Zero, pack);
+        gemm([rows, inputs, outputs], d_y, weight, d_x, Onto::Zero);
     }
     if let Some(d_weight) = d_weight {
         // A thread owns rows of d_W and goes over all samples: nothing to reduce.
@@ -49,14 +47,7 @@ pub(super) fn backward(
             (d_y, Stride::transposed(outputs)),
             (x, Stride::rows(inputs)),
         );
-        gemm(
-            [outputs, inputs, rows],
-            d_y,
-            x,
-            d_weight,
-            Onto::Itself,
-            pack,
-        );
+        gemm([outputs, inputs, rows], d_y, x, d_weight, Onto::Itself);
     }
     if let Some(d_bias) = d_bias {
         bias_gradient(rows, outputs, d_y, d_bias);

@@ -45,8 +45,7 @@ impl<T: Scalar> Layer<T> for Dense {
                 (T::f32s(weight), T::f32s(bias), T::f32s(io.x))
             && let Some(y) = T::f32s_mut(io.y)
         {
-            let pack = T::f32_vec_mut(&mut io.saved.scratch).expect("f32");
-            return cpu::forward(self, rows, weight, bias, x, y, pack);
+            return cpu::forward(self, rows, weight, bias, x, y);
         }
         reference::forward(self, weight, bias, io.x, io.y);
     }
@@ -62,8 +61,7 @@ impl<T: Scalar> Layer<T> for Dense {
             let d_weight = d_weight.and_then(T::f32s_mut);
             let d_bias = d_bias.and_then(T::f32s_mut);
             let d_x = io.d_x.and_then(T::f32s_mut);
-            let pack = T::f32_vec_mut(&mut io.saved.scratch).expect("f32");
-            return cpu::backward(self, rows, weight, x, d_y, d_weight, d_bias, d_x, pack);
+            return cpu::backward(self, rows, weight, x, d_y, d_weight, d_bias, d_x);
         }
         reference::backward(self, weight, io.x, io.d_y, d_weight, d_bias, io.d_x);
     }
