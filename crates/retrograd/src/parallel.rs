@@ -9,7 +9,8 @@
 //! Deterministic: everything here, given closures that depend on their piece alone. Not promised:
 //! the order in which closures run, and the thread they run on.
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::marker::PhantomData;
 
 use rayon::prelude::*;
 
@@ -267,20 +268,134 @@ pub fn for_each_cut<C: Cut>(
     halve(0, pieces, parallel, owned, &work);
 }
 
-thread_local! {
-    static SCRATCH: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+/// Room to work in that a thread keeps.
+#[derive(Default)]
+pub struct Room {
+    /// Numbers; their content is unspecified.
+    pub floats: Vec<f32>,
+    /// Positions; their content is unspecified.
+    pub indices: Vec<u32>,
 }
 
-/// Room of this thread for the duration of the call, its content unspecified. It is kept and
-/// grows on a thread's first calls only. A call within the call gets room of its own.
-pub fn with_scratch<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
-    let mut room = SCRATCH.take();
-    if room.len() < len {
-        room.resize(len, 0.0);
-    }
-    let result = work(&mut room[..len]);
-    SCRATCH.set(room);
+thread_local! {
+    static ROOMS: RefCell<Vec<Room>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Room of this thread for the duration of the call. It is kept and grows on a thread's first
+/// calls only; a call within the call gets the next one.
+pub fn with_room<R>(work: impl FnOnce(&mut Room) -> R) -> R {
+    let mut room = ROOMS.with_borrow_mut(Vec::pop).unwrap_or_default();
+    let result = work(&mut room);
+    ROOMS.with_borrow_mut(|rooms| rooms.push(room));
     result
+}
+
+/// That many numbers of this thread's room, their content unspecified.
+pub fn with_scratch<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
+    with_room(|room| {
+        if room.floats.len() < len {
+            room.floats.resize(len, 0.0);
+        }
+        work(&mut room.floats[..len])
+    })
+}
+
+/// A band of rows across the planes of one sample: the part of an image that a piece owns.
+pub struct Band<'a> {
+    planes: *mut f32,
+    count: usize,
+    plane_len: usize,
+    start: usize,
+    len: usize,
+    owner: PhantomData<&'a mut [f32]>,
+}
+
+impl Band<'_> {
+    /// Where the band starts in every plane.
+    pub fn start(&self) -> usize {
+        self.start
+    }
+
+    /// Its length in every plane.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no element.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its part of a plane.
+    #[allow(
+        unsafe_code,
+        reason = "bands of one image are disjoint, but not contiguous"
+    )]
+    pub fn plane(&mut self, plane: usize) -> &mut [f32] {
+        assert!(plane < self.count, "plane {plane} of {}", self.count);
+        // SAFETY: for_each_band made `planes` point at `count` planes of `plane_len` within one
+        // exclusive borrow that outlives this band; start + len ≤ plane_len; no other band has
+        // an element of start..start + len of these planes, and this borrow of the band keeps a
+        // second slice of it from being made meanwhile.
+        unsafe {
+            let first = self.planes.add(plane * self.plane_len + self.start);
+            std::slice::from_raw_parts_mut(first, self.len)
+        }
+    }
+}
+
+/// A pointer that pieces on other threads may use, each within its own band.
+#[derive(Clone, Copy)]
+struct Shared(*mut f32);
+#[allow(unsafe_code, reason = "see for_each_band")]
+// SAFETY: only for_each_band has one, and hands out disjoint parts.
+unsafe impl Send for Shared {}
+#[allow(unsafe_code, reason = "see for_each_band")]
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn pointer(self) -> *mut f32 {
+        self.0
+    }
+}
+
+/// Cuts the images of `out` (samples × planes × plane_len) into bands of `band_len` of every
+/// plane: `work(sample, band)` owns its band.
+#[allow(
+    unsafe_code,
+    reason = "bands of one image are disjoint, but not contiguous"
+)]
+pub fn for_each_band(
+    out: &mut [f32],
+    planes: usize,
+    plane_len: usize,
+    band_len: usize,
+    parallel: bool,
+    work: impl Fn(usize, Band<'_>) + Send + Sync,
+) {
+    if planes * plane_len == 0 {
+        return;
+    }
+    assert!(out.len().is_multiple_of(planes * plane_len) && band_len > 0);
+    let samples = out.len() / (planes * plane_len);
+    let bands = plane_len.div_ceil(band_len);
+    let first = Shared(out.as_mut_ptr());
+    for_each(samples * bands, parallel, |piece| {
+        let (sample, band) = (piece / bands, piece % bands);
+        let start = band * band_len;
+        let band = Band {
+            // SAFETY: sample < samples, so this is within `out`, which is borrowed exclusively
+            // until all pieces are done.
+            planes: unsafe { first.pointer().add(sample * planes * plane_len) },
+            count: planes,
+            plane_len,
+            start,
+            len: band_len.min(plane_len - start),
+            owner: PhantomData,
+        };
+        work(sample, band);
+    });
 }
 
 /// The fixed-order reduction. Each of `pieces` fills its own row of `workspace` (zeroed before),
@@ -343,6 +458,30 @@ mod tests {
         });
         assert_eq!(a, [1, 1, 1, 1, 3, 3, 3, 3, 3, 3, 4, 4]);
         assert_eq!(b, [1, 1, 3, 3, 3, 4]);
+    }
+
+    #[test]
+    fn bands_cover_every_element_once() {
+        let (samples, planes, plane_len) = (3, 4, 50);
+        let mut out = vec![0.0; samples * planes * plane_len];
+        for_each_band(&mut out, planes, plane_len, 15, true, |sample, mut band| {
+            let start = band.start();
+            for p in 0..planes {
+                for (i, x) in band.plane(p).iter_mut().enumerate() {
+                    *x += ((sample * planes + p) * plane_len + start + i) as f32;
+                }
+            }
+        });
+        assert!(out.iter().enumerate().all(|(i, &x)| x == i as f32));
+    }
+
+    #[test]
+    fn room_within_room_is_other_room() {
+        with_scratch(4, |outer| {
+            outer.fill(1.0);
+            with_scratch(4, |inner| inner.fill(2.0));
+            assert_eq!(outer, [1.0; 4]);
+        });
     }
 
     #[test]

@@ -11,12 +11,15 @@
 //! - d_x̄[n,i, s·r + d·u, s·c + d·v] += W[o,i,u,v] · d_y[n,o,r,c], and d_x is the adjoint of the
 //!   padding applied to d_x̄: cut off for zeros, added back to the mirrored pixel for `reflect`.
 
+pub(crate) mod cpu;
 mod reference;
+#[cfg(test)]
+mod tests;
 
-use super::layer::{Backward, Describe, Forward, Layer, TENSORS, TensorSpec, uniform};
+use super::layer::{Backward, Describe, Forward, Layer, TENSORS, TensorSpec, room, uniform};
 use super::spec::PaddingMode;
-use crate::Scalar;
 use crate::rng::Stream;
+use crate::{Kernels, Scalar};
 
 #[derive(Clone)]
 pub(crate) struct Conv2d {
@@ -88,10 +91,31 @@ impl Describe for Conv2d {
 
 impl<T: Scalar> Layer<T> for Conv2d {
     fn forward(&self, io: Forward<'_, T>) {
+        if io.pass.kernels == Kernels::Fast
+            && let [Some(weight), Some(bias), Some(x)] =
+                [io.params[0], io.params[1], io.x].map(T::f32s)
+        {
+            let bordered = room(&mut io.saved.values, cpu::bordered_len(self, io.samples));
+            let (Some(bordered), Some(y)) = (T::f32s_mut(bordered), T::f32s_mut(io.y)) else {
+                return;
+            };
+            cpu::border(self, x, bordered);
+            return cpu::forward(self, io.samples, weight, bias, bordered, y);
+        }
         reference::forward(self, io);
     }
 
     fn backward(&self, io: Backward<'_, T>) {
+        if io.pass.kernels == Kernels::Fast
+            && let [Some(weight), Some(d_y), Some(bordered)] =
+                [io.params[0], io.d_y, &io.saved.values[..]].map(T::f32s)
+        {
+            if let Some(d_x) = io.d_x.and_then(T::f32s_mut) {
+                cpu::backward_input(self, io.samples, weight, &[], d_y, d_x);
+            }
+            let [d_weight, d_bias, _] = io.d_params.map(|d| d.and_then(T::f32s_mut));
+            return cpu::backward_weight(self, io.samples, bordered, d_y, d_weight, d_bias);
+        }
         reference::backward(self, io);
     }
 }

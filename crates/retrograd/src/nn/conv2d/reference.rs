@@ -19,7 +19,7 @@ fn pad<T: Scalar>(conv: &Conv2d, plane: &[T], padded: &mut [T]) {
 }
 
 /// The adjoint of [`pad`]: adds every padded pixel to the one it shows.
-fn fold<T: Scalar>(conv: &Conv2d, padded: &[T], plane: &mut [T]) {
+pub(super) fn fold<T: Scalar>(conv: &Conv2d, padded: &[T], plane: &mut [T]) {
     let (_, wide) = conv.padded();
     plane.fill(T::ZERO);
     for (r, row) in padded.chunks_exact(wide).enumerate() {

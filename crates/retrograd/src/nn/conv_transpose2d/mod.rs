@@ -9,12 +9,17 @@
 //! - d_b[o] = Σ d_y[n,o,·,·]
 //!
 //! Positions outside the output are left out.
+//!
+//! In f32 the kernels of the convolution that this is the adjoint of do the work: forward is its
+//! input gradient, and the other way round.
 
 mod reference;
 
-use super::layer::{Backward, Describe, Forward, Layer, TENSORS, TensorSpec, uniform};
-use crate::Scalar;
+use super::conv2d::{Conv2d, cpu};
+use super::layer::{Backward, Describe, Forward, Layer, TENSORS, TensorSpec, room, uniform};
+use super::spec::PaddingMode;
 use crate::rng::Stream;
+use crate::{Kernels, Scalar};
 
 #[derive(Clone)]
 pub(crate) struct ConvTranspose2d {
@@ -52,12 +57,57 @@ impl Describe for ConvTranspose2d {
     }
 }
 
+impl ConvTranspose2d {
+    /// The convolution from our output to our input whose adjoint this is.
+    fn adjoint(&self) -> Conv2d {
+        Conv2d {
+            inputs: self.outputs,
+            outputs: self.inputs,
+            height: self.out_height(),
+            width: self.out_width(),
+            kernel: self.kernel,
+            stride: self.stride,
+            padding: self.padding,
+            padding_mode: PaddingMode::Zeros,
+            dilation: 1,
+            groups: 1,
+            bias: false,
+        }
+    }
+}
+
 impl<T: Scalar> Layer<T> for ConvTranspose2d {
     fn forward(&self, io: Forward<'_, T>) {
+        if io.pass.kernels == Kernels::Fast
+            && let [Some(weight), Some(bias), Some(x)] =
+                [io.params[0], io.params[1], io.x].map(T::f32s)
+            && let Some(y) = T::f32s_mut(io.y)
+        {
+            return cpu::backward_input(&self.adjoint(), io.samples, weight, bias, x, y);
+        }
         reference::forward(self, io);
     }
 
     fn backward(&self, io: Backward<'_, T>) {
+        if io.pass.kernels == Kernels::Fast
+            && let [Some(weight), Some(x), Some(d_y)] = [io.params[0], io.x, io.d_y].map(T::f32s)
+        {
+            let conv = self.adjoint();
+            let bordered = room(&mut io.saved.values, cpu::bordered_len(&conv, io.samples));
+            let Some(bordered) = T::f32s_mut(bordered) else {
+                return;
+            };
+            cpu::border(&conv, d_y, bordered);
+            if let Some(d_x) = io.d_x.and_then(T::f32s_mut) {
+                cpu::forward(&conv, io.samples, weight, &[], bordered, d_x);
+            }
+            let [d_weight, d_bias, _] = io.d_params.map(|d| d.and_then(T::f32s_mut));
+            cpu::backward_weight(&conv, io.samples, bordered, x, d_weight, None);
+            if let Some(d_bias) = d_bias {
+                cpu::bias_gradient(io.samples, self.outputs, d_y, d_bias);
+            }
+            return;
+        }
         reference::backward(self, io);
     }
 }

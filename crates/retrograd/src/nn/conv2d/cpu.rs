@@ -1,0 +1,611 @@
+//! f32: direct convolution with pixels in lanes, SIMD and threads.
+//!
+//! The input is copied once into planes with their border around them (and room to read past the
+//! end), so that the inner loops know no border. With stride 1 a tap (i, u, v) of the kernel is
+//! then a fixed distance in that copy: forward multiplies 16 or 32 neighbouring pixels by a
+//! broadcast weight for up to 8 output channels at a time; the weight gradient multiplies the same
+//! pixels by those of d_y, 16 lanes of partial sums for 6 taps × 4 channels in registers. With a
+//! larger stride the taps of a band of rows are gathered first. The input gradient is a
+//! convolution of d_y, spread out by the stride, with the kernel turned around.
+//!
+//! A piece is a band of rows of one sample and owns its part of the output. Weight gradients are
+//! summed per piece, at most a few hundred terms a lane, and the pieces in order in f64.
+
+use super::Conv2d;
+use crate::nn::spec::PaddingMode;
+use crate::parallel::{self, Band};
+use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
+
+/// Output channels of a block of packed weights.
+const BLOCK: usize = 8;
+/// What kernels may read past the last pixel.
+pub(crate) const SLACK: usize = 4 * LANES;
+/// Pixels of a piece: with 16 channels on both sides a band of this size fits 1 MB of L2.
+const PIECE_PIXELS: usize = 4096;
+/// Multiply-adds from which pieces go to threads: about 20 µs, waking a thread takes 5.
+const PARALLEL: usize = 1 << 20;
+/// Floats that the partial sums of weight gradients may take.
+const PARTIAL_SUMS: usize = 1 << 22;
+
+/// Where the taps of a kernel lie in a source, for one group.
+struct Taps<'a> {
+    /// The distance of every tap (input channel, row, column; column fastest).
+    offsets: &'a [u32],
+    /// Distance between output rows.
+    row: usize,
+    /// Pixels of an output row.
+    width: usize,
+}
+
+/// Rows of an output plane of that width that make a piece.
+fn band_rows(height: usize, width: usize) -> usize {
+    (PIECE_PIXELS / width.max(1)).clamp(1, height.max(1))
+}
+
+/// The length of the bordered copy of a batch.
+pub(crate) fn bordered_len(conv: &Conv2d, samples: usize) -> usize {
+    let (high, wide) = conv.padded();
+    samples * conv.inputs * high * wide + SLACK
+}
+
+/// Writes the bordered copy.
+pub(crate) fn border(conv: &Conv2d, x: &[f32], bordered: &mut [f32]) {
+    let (high, wide) = conv.padded();
+    let (p, width) = (conv.padding, conv.width);
+    let planes = bordered.len() - SLACK;
+    bordered[planes..].fill(0.0);
+    let parallel = planes >= PARALLEL / 8;
+    parallel::for_each_chunk(
+        &mut bordered[..planes],
+        high * wide,
+        parallel,
+        |i, plane| {
+            let x = &x[i * conv.height * width..][..conv.height * width];
+            for (r, row) in plane.chunks_exact_mut(wide).enumerate() {
+                let Some(from) = conv.source(r, conv.height) else {
+                    row.fill(0.0);
+                    continue;
+                };
+                let x = &x[from * width..][..width];
+                row[p..p + width].copy_from_slice(x);
+                for c in (0..p).chain(p + width..wide) {
+                    row[c] = conv.source(c, width).map_or(0.0, |from| x[from]);
+                }
+            }
+        },
+    );
+}
+
+pub(crate) fn forward(
+    conv: &Conv2d,
+    samples: usize,
+    weight: &[f32],
+    bias: &[f32],
+    bordered: &[f32],
+    y: &mut [f32],
+) {
+    let (high, wide) = conv.padded();
+    let (k, d) = (conv.kernel, conv.dilation);
+    let channels = conv.inputs / conv.groups;
+    let taps = channels * k * k;
+    let offset = |tap: usize| {
+        let (i, u, v) = (tap / (k * k), tap / k % k, tap % k);
+        ((i * high + d * u) * wide + d * v) as u32
+    };
+    let shape = Correlation {
+        groups: conv.groups,
+        outputs: conv.outputs / conv.groups,
+        taps,
+        stride: conv.stride,
+        source_wide: wide,
+        source_sample: conv.inputs * high * wide,
+        source_group: channels * high * wide,
+        height: conv.out_height(),
+        width: conv.out_width(),
+    };
+    let weight_at = |o: usize, tap: usize| weight[o * taps + tap];
+    correlate(&shape, samples, bordered, offset, weight_at, bias, y);
+}
+
+/// d_x, overwritten.
+pub(crate) fn backward_input(
+    conv: &Conv2d,
+    samples: usize,
+    weight: &[f32],
+    bias: &[f32],
+    d_y: &[f32],
+    d_x: &mut [f32],
+) {
+    if conv.padding_mode == PaddingMode::Reflect && conv.padding > 0 {
+        return backward_input_reflected(conv, samples, weight, d_y, d_x);
+    }
+    let (k, d, s, p) = (conv.kernel, conv.dilation, conv.stride, conv.padding);
+    let (out_height, out_width) = (conv.out_height(), conv.out_width());
+    // d_y spread out by the stride, with as much border as the turned kernel reaches.
+    let before = (d * (k - 1)).saturating_sub(p);
+    let high = before + ((out_height - 1) * s + 1).max(conv.height + p);
+    let wide = before + ((out_width - 1) * s + 1).max(conv.width + p);
+    let planes = samples * conv.outputs * high * wide;
+    parallel::with_scratch(planes + SLACK, |spread| {
+        spread[planes..].fill(0.0);
+        let parallel = planes >= PARALLEL / 8;
+        parallel::for_each_chunk(&mut spread[..planes], high * wide, parallel, |i, plane| {
+            plane.fill(0.0);
+            let d_y = &d_y[i * out_height * out_width..][..out_height * out_width];
+            for (r, d_y) in d_y.chunks_exact(out_width).enumerate() {
+                let row = &mut plane[(before + r * s) * wide + before..][..(out_width - 1) * s + 1];
+                for (to, &d) in row.iter_mut().step_by(s).zip(d_y) {
+                    *to = d;
+                }
+            }
+        });
+        let (group_in, group_out) = (conv.inputs / conv.groups, conv.outputs / conv.groups);
+        let offset = |tap: usize| {
+            let (o, u, v) = (tap / (k * k), tap / k % k, tap % k);
+            ((o * high + before + p - d * u) * wide + before + p - d * v) as u32
+        };
+        let shape = Correlation {
+            groups: conv.groups,
+            outputs: group_in,
+            taps: group_out * k * k,
+            stride: 1,
+            source_wide: wide,
+            source_sample: conv.outputs * high * wide,
+            source_group: group_out * high * wide,
+            height: conv.height,
+            width: conv.width,
+        };
+        // Channel `i` counts over all groups; W[o, i within the group, u, v].
+        let weight_at = |i: usize, tap: usize| {
+            let (group, i) = (i / group_in, i % group_in);
+            let (o, uv) = (tap / (k * k), tap % (k * k));
+            weight[((group * group_out + o) * group_in + i) * k * k + uv]
+        };
+        correlate(&shape, samples, spread, offset, weight_at, bias, d_x);
+    });
+}
+
+/// With a mirrored border: the gradient of the bordered image, folded back.
+fn backward_input_reflected(
+    conv: &Conv2d,
+    samples: usize,
+    weight: &[f32],
+    d_y: &[f32],
+    d_x: &mut [f32],
+) {
+    let (high, wide) = conv.padded();
+    let inner = Conv2d {
+        height: high,
+        width: wide,
+        padding: 0,
+        padding_mode: PaddingMode::Zeros,
+        ..conv.clone()
+    };
+    parallel::with_scratch(samples * conv.inputs * high * wide, |d_bordered| {
+        backward_input(&inner, samples, weight, &[], d_y, d_bordered);
+        let parallel = d_bordered.len() >= PARALLEL / 8;
+        parallel::for_each_chunk(d_x, conv.height * conv.width, parallel, |i, d_x| {
+            let d_plane = &d_bordered[i * high * wide..][..high * wide];
+            super::reference::fold(conv, d_plane, d_x);
+        });
+    });
+}
+
+/// d_W and d_b, added to what is there.
+pub(crate) fn backward_weight(
+    conv: &Conv2d,
+    samples: usize,
+    bordered: &[f32],
+    d_y: &[f32],
+    d_weight: Option<&mut [f32]>,
+    d_bias: Option<&mut [f32]>,
+) {
+    let (height, width) = (conv.out_height(), conv.out_width());
+    if let Some(d_bias) = d_bias {
+        bias_gradient(samples, conv.outputs, d_y, d_bias);
+    }
+    let Some(d_weight) = d_weight else { return };
+    let (high, wide) = conv.padded();
+    let (k, d, s) = (conv.kernel, conv.dilation, conv.stride);
+    let (group_in, group_out) = (conv.inputs / conv.groups, conv.outputs / conv.groups);
+    let taps = group_in * k * k;
+    // Pieces: bands of rows, larger ones where the partial sums would take too much room.
+    let most = (PARTIAL_SUMS / d_weight.len().max(1)).max(samples);
+    let least_rows = (samples * height).div_ceil(most);
+    let rows = band_rows(height, width).max(least_rows).min(height);
+    let bands = height.div_ceil(rows);
+    let work = samples * height * width * d_weight.len();
+    let offset = |tap: usize| {
+        let (i, u, v) = (tap / (k * k), tap / k % k, tap % k);
+        ((i * high + d * u) * wide + d * v) as u32
+    };
+    let pieces = samples * bands;
+    parallel::with_room(|room| {
+        let parallel::Room {
+            floats: workspace,
+            indices: offsets,
+        } = room;
+        offsets.clear();
+        offsets.extend((0..taps).map(offset));
+        let offsets = &offsets[..];
+        parallel::sum_pieces(
+            pieces,
+            d_weight,
+            workspace,
+            work >= PARALLEL,
+            |piece, sums| {
+                let (n, band) = (piece / bands, piece % bands);
+                let first = band * rows;
+                let count = rows.min(height - first);
+                for g in 0..conv.groups {
+                    let source = &bordered[(n * conv.inputs + g * group_in) * high * wide..];
+                    let source = &source[first * s * wide..];
+                    let d_y = &d_y[(n * conv.outputs + g * group_out) * height * width..];
+                    let d_y = &d_y[first * width..];
+                    let sums = &mut sums[g * group_out * taps..][..group_out * taps];
+                    if s == 1 {
+                        let taps = Taps {
+                            offsets,
+                            row: wide,
+                            width,
+                        };
+                        let d_plane = height * width;
+                        dispatch!(simd::level(), simd => products(simd, source, &taps, d_y, d_plane, count, group_out, sums));
+                    } else {
+                        gathered(source, offsets, s, wide, width, count, |panel, offsets| {
+                            let taps = Taps {
+                                offsets,
+                                row: width,
+                                width,
+                            };
+                            let d_plane = height * width;
+                            dispatch!(simd::level(), simd => products(simd, panel, &taps, d_y, d_plane, count, group_out, sums));
+                        });
+                    }
+                }
+            },
+        );
+    });
+}
+
+/// d_b[o] += Σ d_y[·,o,·,·]: runs in f32, their sums in f64.
+pub(crate) fn bias_gradient(samples: usize, outputs: usize, d_y: &[f32], d_bias: &mut [f32]) {
+    let plane = d_y.len() / (samples * outputs);
+    let parallel = d_y.len() >= PARALLEL / 4;
+    parallel::for_each_chunk(d_bias, 1, parallel, |o, d_bias| {
+        let mut total = f64::from(d_bias[0]);
+        for n in 0..samples {
+            let d_y = &d_y[(n * outputs + o) * plane..][..plane];
+            for run in d_y.chunks(PIECE_PIXELS) {
+                total += f64::from(dispatch!(simd::level(), simd => sum(simd, run)));
+            }
+        }
+        d_bias[0] = total as f32;
+    });
+}
+
+/// Everything about a correlation but its numbers.
+struct Correlation {
+    groups: usize,
+    /// Output channels of a group.
+    outputs: usize,
+    /// Taps of an output channel.
+    taps: usize,
+    stride: usize,
+    /// A row of a source plane.
+    source_wide: usize,
+    /// One sample's planes, and one group's.
+    source_sample: usize,
+    source_group: usize,
+    /// Of the output.
+    height: usize,
+    width: usize,
+}
+
+/// y[n,o,r,c] = bias[o] + Σ_tap weight(o, tap) · source[n, stride·r·wide + offset(tap) + stride·c].
+fn correlate(
+    shape: &Correlation,
+    samples: usize,
+    source: &[f32],
+    offset: impl Fn(usize) -> u32,
+    weight_at: impl Fn(usize, usize) -> f32,
+    bias: &[f32],
+    y: &mut [f32],
+) {
+    let &Correlation {
+        groups,
+        outputs,
+        taps,
+        stride,
+        height,
+        width,
+        ..
+    } = shape;
+    let blocks = outputs.div_ceil(BLOCK);
+    let rows = band_rows(height, width);
+    let work = samples * groups * outputs * taps * height * width;
+    parallel::with_room(|room| {
+        let parallel::Room {
+            floats: packed,
+            indices: offsets,
+        } = room;
+        offsets.clear();
+        offsets.extend((0..taps).map(offset));
+        // [group][block][tap][channel of the block]
+        packed.clear();
+        packed.resize(groups * blocks * taps * BLOCK, 0.0);
+        for (at, block) in packed.chunks_exact_mut(taps * BLOCK).enumerate() {
+            let (g, b) = (at / blocks, at % blocks);
+            for (tap, lanes) in block.chunks_exact_mut(BLOCK).enumerate() {
+                for (lane, w) in lanes.iter_mut().enumerate().take(outputs - b * BLOCK) {
+                    *w = weight_at(g * outputs + b * BLOCK + lane, tap);
+                }
+            }
+        }
+        let (packed, offsets) = (&packed[..], &offsets[..]);
+        let planes = groups * outputs;
+        parallel::for_each_band(
+            y,
+            planes,
+            height * width,
+            rows * width,
+            work >= PARALLEL,
+            |n, mut band| {
+                let first = band.start() / width;
+                let count = band.len() / width;
+                for g in 0..groups {
+                    let from = n * shape.source_sample + g * shape.source_group;
+                    let source = &source[from + first * stride * shape.source_wide..];
+                    let packed = &packed[g * blocks * taps * BLOCK..][..blocks * taps * BLOCK];
+                    let mut run = |source: &[f32], taps: &Taps<'_>| {
+                        dispatch!(simd::level(), simd => {
+                            channels(simd, source, taps, packed, bias, g * outputs, outputs, count, &mut band)
+                        });
+                    };
+                    if stride == 1 {
+                        run(
+                            source,
+                            &Taps {
+                                offsets,
+                                row: shape.source_wide,
+                                width,
+                            },
+                        );
+                    } else {
+                        gathered(
+                            source,
+                            offsets,
+                            stride,
+                            shape.source_wide,
+                            width,
+                            count,
+                            |panel, offsets| {
+                                run(
+                                    panel,
+                                    &Taps {
+                                        offsets,
+                                        row: width,
+                                        width,
+                                    },
+                                );
+                            },
+                        );
+                    }
+                }
+            },
+        );
+    });
+}
+
+/// The taps of a band of rows as planes of their own, for strides above 1.
+fn gathered(
+    source: &[f32],
+    offsets: &[u32],
+    stride: usize,
+    source_wide: usize,
+    width: usize,
+    rows: usize,
+    work: impl FnOnce(&[f32], &[u32]),
+) {
+    let plane = rows * width;
+    parallel::with_room(|room| {
+        room.indices.clear();
+        room.indices
+            .extend((0..offsets.len()).map(|tap| (tap * plane) as u32));
+        room.floats.clear();
+        room.floats.resize(offsets.len() * plane + SLACK, 0.0);
+        for (to, &offset) in room.floats.chunks_exact_mut(plane.max(1)).zip(offsets) {
+            for (r, row) in to.chunks_exact_mut(width).enumerate() {
+                let from = &source[offset as usize + r * stride * source_wide..];
+                for (to, &x) in row.iter_mut().zip(from.iter().step_by(stride)) {
+                    *to = x;
+                }
+            }
+        }
+        work(&room.floats, &room.indices);
+    });
+}
+
+/// All channels of one group on a band of rows.
+#[inline(always)]
+fn channels<S: Simd>(
+    simd: S,
+    source: &[f32],
+    taps: &Taps<'_>,
+    packed: &[f32],
+    bias: &[f32],
+    first: usize,
+    outputs: usize,
+    rows: usize,
+    band: &mut Band<'_>,
+) {
+    // One register a vector (AVX-512), or several.
+    let wide = S::f32s::LEN >= LANES;
+    for (b, weights) in packed.chunks_exact(taps.offsets.len() * BLOCK).enumerate() {
+        let count = BLOCK.min(outputs - b * BLOCK);
+        let mut at = 0;
+        while at < count {
+            let o = first + b * BLOCK + at;
+            let left = count - at;
+            at += if wide && left >= 8 {
+                block::<S, 8, 2>(simd, source, taps, weights, at, bias, o, rows, band)
+            } else if left >= 4 && wide {
+                block::<S, 4, 4>(simd, source, taps, weights, at, bias, o, rows, band)
+            } else if left >= 4 {
+                block::<S, 4, 1>(simd, source, taps, weights, at, bias, o, rows, band)
+            } else if left >= 2 {
+                block::<S, 2, 2>(simd, source, taps, weights, at, bias, o, rows, band)
+            } else {
+                block::<S, 1, 4>(simd, source, taps, weights, at, bias, o, rows, band)
+            };
+        }
+    }
+}
+
+/// `R` output channels on a band of rows, 16·`V` pixels at a time; returns `R`.
+#[inline(always)]
+fn block<S: Simd, const R: usize, const V: usize>(
+    simd: S,
+    source: &[f32],
+    taps: &Taps<'_>,
+    weights: &[f32],
+    lane: usize,
+    bias: &[f32],
+    first: usize,
+    rows: usize,
+    band: &mut Band<'_>,
+) -> usize {
+    let mut start = [f32x16::splat(simd, 0.0); R];
+    for (r, start) in start.iter_mut().enumerate() {
+        *start = f32x16::splat(simd, bias.get(first + r).copied().unwrap_or(0.0));
+    }
+    for row in 0..rows {
+        for c in (0..taps.width).step_by(V * LANES) {
+            let source = &source[row * taps.row + c..];
+            let mut sum = [[f32x16::splat(simd, 0.0); V]; R];
+            for r in 0..R {
+                sum[r] = [start[r]; V];
+            }
+            for (&offset, w) in taps.offsets.iter().zip(weights.chunks_exact(BLOCK)) {
+                let pixels = &source[offset as usize..][..V * LANES];
+                let mut x = [f32x16::splat(simd, 0.0); V];
+                for v in 0..V {
+                    x[v] = f32x16::from_slice(simd, &pixels[v * LANES..(v + 1) * LANES]);
+                }
+                let w = &w[lane..lane + R];
+                for r in 0..R {
+                    let w = f32x16::splat(simd, w[r]);
+                    for v in 0..V {
+                        sum[r][v] = w.mul_add(x[v], sum[r][v]);
+                    }
+                }
+            }
+            let count = (V * LANES).min(taps.width - c);
+            for r in 0..R {
+                let y = &mut band.plane(first + r)[row * taps.width + c..][..count];
+                for (v, y) in y.chunks_mut(LANES).enumerate() {
+                    simd::store(sum[r][v], y);
+                }
+            }
+        }
+    }
+    R
+}
+
+/// sums[o][tap] += Σ over a band of rows of d_y[o] · the tap's pixels.
+#[inline(always)]
+fn products<S: Simd>(
+    simd: S,
+    source: &[f32],
+    taps: &Taps<'_>,
+    d_y: &[f32],
+    d_plane: usize,
+    rows: usize,
+    outputs: usize,
+    sums: &mut [f32],
+) {
+    let wide = S::f32s::LEN >= LANES;
+    let count = taps.offsets.len();
+    let mut o = 0;
+    while o < outputs {
+        let high = if outputs - o >= 4 && wide { 4 } else { 1 };
+        let mut tap = 0;
+        while tap < count {
+            let left = count - tap;
+            let d_y = &d_y[o * d_plane..];
+            let sums = &mut sums[o * count + tap..];
+            tap += if high == 4 && left >= 6 {
+                sums_of::<S, 4, 6>(simd, source, taps, tap, d_y, d_plane, rows, sums)
+            } else if high == 4 {
+                sums_of::<S, 4, 1>(simd, source, taps, tap, d_y, d_plane, rows, sums)
+            } else if wide && left >= 9 {
+                sums_of::<S, 1, 9>(simd, source, taps, tap, d_y, d_plane, rows, sums)
+            } else if left >= 4 {
+                sums_of::<S, 1, 4>(simd, source, taps, tap, d_y, d_plane, rows, sums)
+            } else {
+                sums_of::<S, 1, 1>(simd, source, taps, tap, d_y, d_plane, rows, sums)
+            };
+        }
+        o += high;
+    }
+}
+
+/// `O` channels × `K` taps from `first` on; returns `K`.
+#[inline(always)]
+fn sums_of<S: Simd, const O: usize, const K: usize>(
+    simd: S,
+    source: &[f32],
+    taps: &Taps<'_>,
+    first: usize,
+    d_y: &[f32],
+    d_plane: usize,
+    rows: usize,
+    sums: &mut [f32],
+) -> usize {
+    let mut sum = [[f32x16::splat(simd, 0.0); K]; O];
+    let mut offsets = [0; K];
+    for (k, offset) in offsets.iter_mut().enumerate() {
+        *offset = taps.offsets[first + k] as usize;
+    }
+    let whole = taps.width / LANES * LANES;
+    for row in 0..rows {
+        let source = &source[row * taps.row..];
+        let mut c = 0;
+        while c < taps.width {
+            let mut d = [f32x16::splat(simd, 0.0); O];
+            for o in 0..O {
+                let d_row = &d_y[o * d_plane + row * taps.width + c..];
+                // Past the end of the row zeros: what the taps show there doesn't count.
+                d[o] = if c < whole {
+                    f32x16::from_slice(simd, &d_row[..LANES])
+                } else {
+                    simd::load(simd, &d_row[..taps.width - whole])
+                };
+            }
+            for k in 0..K {
+                let x = f32x16::from_slice(simd, &source[offsets[k] + c..][..LANES]);
+                for o in 0..O {
+                    sum[o][k] = d[o].mul_add(x, sum[o][k]);
+                }
+            }
+            c += LANES;
+        }
+    }
+    let count = taps.offsets.len();
+    for o in 0..O {
+        for k in 0..K {
+            sums[o * count + k] += simd.reduce_sum_f32x16(sum[o][k]);
+        }
+    }
+    K
+}
+
+/// Σ x, 16 lanes.
+#[inline(always)]
+fn sum<S: Simd>(simd: S, x: &[f32]) -> f32 {
+    let mut total = f32x16::splat(simd, 0.0);
+    for x in x.chunks(LANES) {
+        total += simd::load(simd, x);
+    }
+    simd.reduce_sum_f32x16(total)
+}
