@@ -5,6 +5,7 @@ mod commands;
 mod exit;
 mod experiments;
 mod families;
+mod log;
 mod progress;
 
 use std::process::ExitCode;
@@ -12,5 +13,6 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    log::install();
     exit::report(commands::Cli::parse().run())
 }

@@ -48,7 +48,6 @@ impl<'a, T: Task> Fit<'a, T> {
     pub(super) fn new(
         experiment: &'a Experiment,
         task: &'a mut T,
-        folder: Option<RunFolder>,
         observer: &'a mut dyn Observer,
         stop: Option<&'a AtomicBool>,
         resume: bool,
@@ -66,10 +65,10 @@ impl<'a, T: Task> Fit<'a, T> {
         };
         let mut stepper = Stepper::new(task.model(), params, spec.optimizer);
         stepper.image_loss = task.image_loss();
-        let mut fit = Fit {
+        Ok(Fit {
             experiment,
             spec,
-            folder,
+            folder: None,
             observer,
             stop,
             best_params: stepper.params.clone(),
@@ -86,18 +85,22 @@ impl<'a, T: Task> Fit<'a, T> {
             metrics: MetricsFile::default(),
             saved: Instant::now(),
             lr: 0.0,
-        };
-        if resume {
-            fit.restore()?;
-        }
-        Ok(fit)
+        })
+    }
+
+    /// Writes the first checkpoint: shows that the folder can be written to before hours are
+    /// spent. Where it can't, nothing of the run stays behind.
+    pub(super) fn begin_in(&mut self, folder: RunFolder) -> Result<()> {
+        self.folder = Some(folder);
+        self.save().inspect_err(|_| {
+            if let Some(folder) = self.folder.take() {
+                folder.abandon();
+            }
+        })
     }
 
     /// Takes up the state of the folder's checkpoint.
-    fn restore(&mut self) -> Result<()> {
-        let Some(folder) = &self.folder else {
-            return Ok(());
-        };
+    pub(super) fn resume_in(&mut self, folder: RunFolder) -> Result<()> {
         let path = folder.checkpoint();
         let file = TensorFile::read(&path)?;
         self.check_model(&file, &path)?;
@@ -127,7 +130,9 @@ impl<'a, T: Task> Fit<'a, T> {
         self.records = MetricsFile::read(&folder.metrics(), self.progress.step);
         // What was lost in the crash is written again, in place of rows beyond the checkpoint.
         self.metrics.rewrite(&folder.metrics(), &self.records)?;
-        folder.write(&folder.experiment(), &self.experiment.to_toml())
+        folder.write(&folder.experiment(), &self.experiment.to_toml())?;
+        self.folder = Some(folder);
+        Ok(())
     }
 
     /// A checkpoint says which model it belongs to.
@@ -161,10 +166,6 @@ impl<'a, T: Task> Fit<'a, T> {
             steps: total,
             steps_per_epoch: per_epoch,
         });
-        if self.progress.step == 0 {
-            // Shows that the folder can be written to before hours are spent.
-            self.save()?;
-        }
         let mut stopped_early = false;
         while self.progress.step < total && !stopped_early {
             let start = Instant::now();

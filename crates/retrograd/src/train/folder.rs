@@ -89,6 +89,15 @@ impl RunFolder {
         })
     }
 
+    /// Takes back a run that could not begin. Other files of the folder are left alone.
+    pub(super) fn abandon(self) {
+        for name in [EXPERIMENT, MODEL, CHECKPOINT, LOCK] {
+            // Whatever cannot be removed was not the reason to stop.
+            let _ = std::fs::remove_file(self.path.join(name));
+        }
+        let _ = std::fs::remove_dir(&self.path);
+    }
+
     /// The folder itself.
     pub fn path(&self) -> &Path {
         &self.path

@@ -82,16 +82,18 @@ impl<'a> Session<'a> {
     /// Trains a task to the end of the experiment.
     pub fn fit<T: Task>(&mut self, task: &mut T) -> Result<Summary> {
         self.experiment.train.check()?;
-        let (folder, resume) = match &self.folder {
-            Place::Memory => (None, false),
-            Place::New(path) => (Some(RunFolder::create(path, &self.experiment)?), false),
-            Place::Resume(path) => (Some(RunFolder::open(path)?), true),
-        };
         let mut quiet = Quiet;
         let observer: &mut dyn Observer = match self.observer.as_deref_mut() {
             Some(observer) => observer,
             None => &mut quiet,
         };
-        Fit::new(&self.experiment, task, folder, observer, self.stop, resume)?.run()
+        let resume = matches!(self.folder, Place::Resume(_));
+        let mut fit = Fit::new(&self.experiment, task, observer, self.stop, resume)?;
+        match &self.folder {
+            Place::Memory => {}
+            Place::New(path) => fit.begin_in(RunFolder::create(path, &self.experiment)?)?,
+            Place::Resume(path) => fit.resume_in(RunFolder::open(path)?)?,
+        }
+        fit.run()
     }
 }

@@ -271,6 +271,64 @@ fn k_steps_saved_and_resumed_equal_an_uninterrupted_run_to_the_bit() {
     }
 }
 
+/// The comparison above has teeth: whatever is left out of a checkpoint shows.
+#[test]
+fn a_resumed_run_that_forgets_any_part_of_its_state_ends_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let experiment = experiment(&(ADAM.to_string() + "evaluate_every = 2\n"));
+    let run_to = |name: &str, step: u64| {
+        let run = folder.path().join(name);
+        let stop = AtomicBool::new(false);
+        let mut observer = StopAfter { stop: &stop, step };
+        let _ = Session::new(experiment.clone())
+            .in_folder(&run)
+            .observed_by(&mut observer)
+            .stopped_by(&stop)
+            .fit(&mut Fake::new());
+        run
+    };
+    let whole = run_to("whole", 1000);
+    let zero = |file: &mut TensorFile, name: &str| {
+        let found = file.tensors.iter_mut().find(|t| t.name == name).unwrap();
+        found.values = Values::F64(vec![0.0; found.values.to_f64().len()]);
+    };
+    let edit = |file: &mut TensorFile, key: &str, from: &str, to: &str| {
+        let text = file.metadata.get_mut(key).unwrap();
+        assert!(text.contains(from), "{text}");
+        *text = text.replace(from, to);
+    };
+    type Forget<'a> = &'a dyn Fn(&mut TensorFile);
+    let mutants: [(&str, Forget); 7] = [
+        ("weights", &|f| zero(f, "0.weight")),
+        ("first moments", &|f| zero(f, "optimizer/exp_avg/0.weight")),
+        ("second moments", &|f| {
+            zero(f, "optimizer/exp_avg_sq/0.bias")
+        }),
+        ("buffers", &|f| zero(f, "0.running_mean")),
+        ("optimizer steps", &|f| edit(f, "optimizer_steps", "9", "0")),
+        ("the step", &|f| {
+            edit(f, "progress", "\"step\":9", "\"step\":10")
+        }),
+        ("losses", &|f| {
+            edit(f, "progress", "\"loss_count\":9", "\"loss_count\":8")
+        }),
+    ];
+    for (what, forget) in mutants {
+        let part = run_to(what, 9);
+        let path = part.join("checkpoint.safetensors");
+        let mut file = TensorFile::read(&path).unwrap();
+        forget(&mut file);
+        file.write(&path).unwrap();
+        Session::new(experiment.clone())
+            .resuming(&part)
+            .fit(&mut Fake::new())
+            .unwrap();
+        let same = state(&part) == state(&whole)
+            && metrics_without_time(&part) == metrics_without_time(&whole);
+        assert!(!same, "{what} forgotten, and nothing seen");
+    }
+}
+
 #[test]
 fn more_epochs_go_on_past_the_old_end() {
     let folder = tempfile::tempdir().unwrap();

@@ -140,6 +140,13 @@ impl Axis {
     /// Values to be written at the axis.
     fn ticks(&self, most: f64) -> Vec<f64> {
         let span = self.high - self.low;
+        // Few decades: 1, 2 and 5 in each.
+        if self.log && span < 2.5 {
+            let decades = self.low.floor() as i32..=self.high.ceil() as i32;
+            let ticks = decades.flat_map(|d| [1.0, 2.0, 5.0].map(|f| f * 10_f64.powi(d)));
+            let within = |t: &f64| (-1e-9..=1.0 + 1e-9).contains(&self.share(*t));
+            return ticks.filter(within).collect();
+        }
         let rough = span / most;
         let power = 10_f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0]
@@ -165,7 +172,7 @@ fn draw(svg: &mut String, panel: &Panel, best: Option<f64>) {
     let y_axis = Axis::new(points().map(|p| p.1), true);
     let x = |v: f64| LEFT + x_axis.share(v) * (WIDTH - LEFT - RIGHT);
     let y = |v: f64| HEIGHT - BOTTOM - y_axis.share(v) * (HEIGHT - TOP - BOTTOM);
-    for tick in y_axis.ticks(4.0) {
+    for tick in y_axis.ticks(6.0) {
         let _ = write!(
             svg,
             "<path d=\"M{LEFT} {0:.1}H{1}\" stroke=\"currentColor\" opacity=\".13\"/>\
@@ -384,6 +391,8 @@ mod tests {
             log.ticks(4.0),
             [1e-4, 1e-2, 1.0].map(|t: f64| 10_f64.powf(t.log10().round()))
         );
+        let short = Axis::new([0.04, 1.0].into_iter(), true);
+        assert_eq!(short.ticks(4.0), [0.05, 0.1, 0.2, 0.5, 1.0]);
         let linear = Axis::new([0.0, 1.0].into_iter(), true);
         let ticks = linear.ticks(4.0);
         assert_eq!(ticks.len(), 3);
