@@ -180,10 +180,6 @@ pub fn take_weights<M: Model>(file: &TensorFile, path: &Path, model: &mut M) -> 
         if tensor.name.starts_with("optimizer/") || model.layout().get(&tensor.name).is_some() {
             continue;
         }
-        // PyTorch counts batches for a batch norm's running average; ours are not weighted by it.
-        if tensor.name.ends_with("num_batches_tracked") {
-            continue;
-        }
         let Some(own) = buffers.iter().find(|b| b.name == tensor.name) else {
             return Err(Error::file(
                 path,
