@@ -11,7 +11,8 @@ use retrograd::verify::{self, Bundle, On, Options, Report, table};
 use super::Threads;
 use crate::exit::{Outcome, Result};
 
-/// Checks gradients against independent oracles.
+/// Checks gradients against independent oracles: central differences in f64, PyTorch's bundles,
+/// predicted f32 bounds, threads, trajectories, and mutants that every check must catch.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit codes: 0 everything was checked and passed, 1 something failed or \
@@ -21,6 +22,9 @@ pub struct VerifyArgs {
     /// Checks reference bundles (safetensors) instead of the built-in models.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     against: Vec<PathBuf>,
+    /// Lists every mutant (a deliberate fault) with the checks that caught it, and nothing else.
+    #[arg(long, conflicts_with = "against")]
+    mutants: bool,
     /// Where bundles are computed in f32.
     #[arg(long, value_enum, default_value = "cpu", requires = "against")]
     device: DeviceArg,
@@ -51,8 +55,13 @@ fn check(args: VerifyArgs) -> Result {
         })),
         ..Options::default()
     };
-    let report = against(&args, &options, &bar)?;
+    let report = if args.against.is_empty() {
+        built_in(&args, &options, &bar)
+    } else {
+        against(&args, &options, &bar)
+    };
     bar.finish_and_clear();
+    let report = report?;
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&report.to_json())?;
         std::fs::write(path, text + "\n").with_context(|| format!("{}", path.display()))?;
@@ -84,6 +93,45 @@ fn against(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<Re
         report.extend(checked);
         bar.inc(1);
     }
+    Ok(report)
+}
+
+/// The built-in models' chain and mutants.
+fn built_in(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<Report> {
+    let models = verify::built_in();
+    let with_mutants = models.iter().filter(|m| m.has_mutants()).count();
+    let chains = if args.mutants { 0 } else { models.len() };
+    bar.set_length((chains + with_mutants) as u64);
+    let mut report = Report::default();
+    if !args.mutants {
+        report = verify::builtin::all(&models, |model| {
+            let report = model.check(options);
+            bar.inc(1);
+            report
+        })?;
+        print_rows(bar, &report);
+    }
+    let mutants = verify::builtin::all(&models, |model| {
+        let report = model.mutants(options);
+        if model.has_mutants() {
+            bar.inc(1);
+        }
+        report
+    })?;
+    if args.mutants {
+        print_rows(bar, &mutants);
+    } else {
+        // One by one with --mutants; here those that got away.
+        let missed = Report {
+            rows: mutants.problems().cloned().collect(),
+        };
+        if !missed.rows.is_empty() {
+            print_rows(bar, &missed);
+        }
+        let caught = mutants.rows.len() - missed.rows.len();
+        bar.suspend(|| println!("{caught} of {} mutants caught", mutants.rows.len()));
+    }
+    report.extend(mutants);
     Ok(report)
 }
 

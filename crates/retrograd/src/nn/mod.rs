@@ -12,7 +12,7 @@ pub(crate) mod dropout;
 pub mod gemm;
 pub(crate) mod kan;
 pub(crate) mod layer;
-mod network;
+pub(crate) mod network;
 pub(crate) mod norm;
 pub(crate) mod normalize;
 pub(crate) mod pool;

@@ -15,6 +15,7 @@ use super::pool::Pool;
 use super::spec::{LayerSpec, NetworkSpec};
 use super::upsample::Upsample;
 use crate::rng::Key;
+use crate::verify::mutants::LayerFault;
 use crate::verify::{Bundle, Case, FromBundle};
 use crate::{Buffer, Error, Grads, Layout, Model, Pass, Result, Scalar};
 
@@ -88,6 +89,8 @@ pub struct Network {
     /// Where every layer's tensors are, by slot.
     pub(crate) tensors: Vec<[Range<usize>; TENSORS]>,
     layout: Layout,
+    /// A deliberate fault, for the verifier's mutants.
+    pub(crate) fault: Option<LayerFault>,
 }
 
 /// What a network's forward leaves for backward.
@@ -147,6 +150,7 @@ impl Network {
             shapes: Vec::new(),
             tensors: Vec::new(),
             layout: Layout::new(),
+            fault: None,
         };
         for (index, layer) in spec.layers.iter().enumerate() {
             let (node, shape) = network.build(index, layer)?;
@@ -320,14 +324,20 @@ impl Model for Network {
             let mut y = std::mem::take(&mut tape.values[layer]);
             if let Some(built) = node.layer::<T>() {
                 let mut saved = std::mem::take(&mut tape.saved[layer]);
-                built.forward(Forward {
+                let io = Forward {
                     params: self.params_of(layer, params),
                     x: tape.value(before, input),
                     y: room(&mut y, len),
                     samples,
                     saved: &mut saved,
                     pass,
-                });
+                };
+                match &self.fault {
+                    Some(fault) if fault.at::<T>(layer) => {
+                        fault.forward(built, io, &self.shapes[layer]);
+                    }
+                    _ => built.forward(io),
+                }
                 tape.saved[layer] = saved;
             } else {
                 match *node {
@@ -446,7 +456,7 @@ impl Model for Network {
                     }
                 });
                 let has_d_x = d_x.is_some();
-                built.backward(Backward {
+                let io = Backward {
                     params: self.params_of(layer, params),
                     x,
                     y: &tape.values[layer],
@@ -456,7 +466,14 @@ impl Model for Network {
                     pass,
                     d_params: self.d_params_of(layer, d_params.as_deref_mut()),
                     d_x,
-                });
+                };
+                match &self.fault {
+                    Some(fault) if fault.at::<T>(layer) => {
+                        let shapes = [self.shape_of(Self::before(layer)), &self.shapes[layer]];
+                        fault.backward(&self.nodes[layer], built, io, shapes);
+                    }
+                    _ => built.backward(io),
+                }
                 if has_d_x {
                     match before {
                         Value::Of(l) => {
@@ -488,8 +505,17 @@ impl Model for Network {
                 } else {
                     [0..total, 0..total]
                 };
-                for (value, range) in [before, with].into_iter().zip(ranges) {
-                    if !is_wanted(value) {
+                let fault = self.fault.filter(|fault| fault.at::<T>(layer));
+                let wrong = fault.map(|f| f.skip(&d_y, &self.shapes[layer], samples, ranges.clone()));
+                let (d_y, ranges) = match &wrong {
+                    Some((d_y, ranges)) => (&d_y[..], ranges.clone()),
+                    None => (&d_y[..], ranges),
+                };
+                let drops = fault.and_then(|f| f.drops());
+                for (branch, (value, range)) in
+                    [before, with].into_iter().zip(ranges).enumerate()
+                {
+                    if !is_wanted(value) || drops == Some(branch) {
                         continue;
                     }
                     let len = samples * range.len();

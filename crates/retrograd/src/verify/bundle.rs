@@ -66,11 +66,16 @@ impl Bundle {
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
+        Self::from_bytes(path, &bytes)
+    }
+
+    /// The same from a file's content.
+    pub fn from_bytes(path: &Path, bytes: &[u8]) -> Result<Self> {
         let bad = |at: &str, problem: String| Error::file(path, at, problem);
-        let (_, header) = SafeTensors::read_metadata(&bytes)
+        let (_, header) = SafeTensors::read_metadata(bytes)
             .map_err(|e| bad("safetensors header", e.to_string()))?;
         let file =
-            SafeTensors::deserialize(&bytes).map_err(|e| bad("safetensors", e.to_string()))?;
+            SafeTensors::deserialize(bytes).map_err(|e| bad("safetensors", e.to_string()))?;
         let metadata = header.metadata().clone().unwrap_or_default();
         let text = |key: &str| {
             metadata.get(key).ok_or_else(|| {
@@ -107,6 +112,11 @@ impl Bundle {
             };
             let clip = number("clip")?;
             let clip_element = number("clip_element")?;
+            for (key, limit) in [("clip", clip), ("clip_element", clip_element)] {
+                if let Some(limit) = limit.filter(|l| !(l.is_finite() && *l > 0.0)) {
+                    return Err(bad(&at, format!("{key} is {limit}, needs a number > 0")));
+                }
+            }
             let spec: OptimizerSpec =
                 serde_json::from_value(fields.into()).map_err(|e| bad(&at, e.to_string()))?;
             spec.check()?;
@@ -199,7 +209,7 @@ impl Bundle {
     /// A flat vector in the model's stored order from the tensors `PREFIX/NAME`.
     pub fn flat<M: Model>(&self, model: &M, prefix: &str) -> Result<Vec<f64>> {
         let layout = model.layout();
-        let mut flat = vec![0.0; layout.len()];
+        // Nothing is allocated before every shape is known to be the file's own.
         for tensor in layout.tensors() {
             let name = format!("{prefix}/{}", tensor.name);
             let array = self.array(&name)?;
@@ -221,6 +231,10 @@ impl Bundle {
                     format!("element {i} is {value}"),
                 ));
             }
+        }
+        let mut flat = vec![0.0; layout.len()];
+        for tensor in layout.tensors() {
+            let array = self.array(&format!("{prefix}/{}", tensor.name))?;
             tensor.from_torch(&array.values, &mut flat[tensor.range()]);
         }
         Ok(flat)

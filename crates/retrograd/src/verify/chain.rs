@@ -113,8 +113,7 @@ impl Expectation {
             .iter()
             .map(|run| (run.loss - exact.loss).powi(2))
             .sum();
-        // f64 has 29 bits more than f32.
-        let noise = (squares / runs).sqrt() / f64::from(1 << 29);
+        let noise = (squares / runs).sqrt() * F64_SHARE;
         let noise = noise.max(0.5 * f64::EPSILON * exact.loss.abs());
         Expectation {
             exact,
@@ -129,7 +128,8 @@ impl Expectation {
         precision::student_factor(self.samples.evaluations.len(), elements)
     }
 
-    fn bounds<'s>(
+    /// What rounding to f32 can explain in one tensor.
+    pub fn bounds<'s>(
         &'s self,
         exact: &[f64],
         of: impl Fn(&'s Evaluation<f64>) -> &'s [f64],
@@ -320,7 +320,10 @@ fn bounds_fit(values: &[f64], exact: &[f64]) -> bool {
     values.len() == exact.len()
 }
 
-/// Which elements have a defined trajectory in f32. Adam divides by the size of the gradient: one
+/// f64 rounds by this share of what f32 does: 29 bits more.
+pub const F64_SHARE: f64 = 1.0 / (1 << 29) as f64;
+
+/// Which elements have a defined trajectory in f32 (`share` 1) or f64 ([`F64_SHARE`]). Adam divides by the size of the gradient: one
 /// that is below its own error bound at any step says nothing about the direction. Gradients that
 /// are 0 in every run (a row that the batch never touches) are defined: nothing moves.
 pub fn defined<M: Model>(
@@ -328,6 +331,7 @@ pub fn defined<M: Model>(
     optimizer: &BundleOptimizer,
     exact: &Trajectory<f64>,
     runs: &[Trajectory<f64>],
+    share: f64,
 ) -> Vec<bool> {
     let mut defined = vec![true; exact.params.len()];
     if !divides_by_size(&optimizer.spec) {
@@ -341,7 +345,7 @@ pub fn defined<M: Model>(
             for (i, &g) in here.iter().enumerate() {
                 let index = tensor.offset + i;
                 let untouched = g == 0.0 && runs.iter().all(|r| r.grads[step][index] == 0.0);
-                if g.abs() <= bounds.at(i) && !untouched {
+                if g.abs() <= share * bounds.at(i) && !untouched {
                     defined[index] = false;
                 }
             }
@@ -361,7 +365,7 @@ pub fn trajectory_rows<M: Model>(
 ) -> Vec<Row> {
     let exact = &expected.trajectories[which];
     let runs = &expected.samples.trajectories[which];
-    let defined = defined(subject, optimizer, exact, runs);
+    let defined = defined(subject, optimizer, exact, runs, 1.0);
     let moved: Vec<f64> = exact
         .params
         .iter()
@@ -487,7 +491,9 @@ pub fn thread_rows<M: Model>(subject: &Subject<'_, M>, options: &Options) -> Vec
 /// The contract of memory: a tape that another batch went through gives the same bits, gradients
 /// overwrite what is there unless asked to add, and what is not asked for changes nothing.
 pub fn reuse_rows<M: Model>(subject: &Subject<'_, M>, expected: &Expectation) -> Vec<Row> {
-    let mut rows = reuse_in::<M, f64>(subject, Kernels::Reference, |_, g| 1e-12 * g.abs());
+    // f64 adds the same numbers in another order: a few of its roundings of the largest of them.
+    let scale = largest(&expected.exact.d_params);
+    let mut rows = reuse_in::<M, f64>(subject, Kernels::Reference, |_, _| 1e-13 * scale);
     let bounds: Vec<Bounds> = subject
         .model
         .layout()

@@ -49,7 +49,7 @@ pub struct Coverage {
 impl Default for Coverage {
     fn default() -> Self {
         Coverage {
-            all_up_to: 20_000,
+            all_up_to: 4_000,
             per_tensor: 64,
             seed: 0,
         }

@@ -1,6 +1,7 @@
 //! What each model family brings to the verifier: one line in [`FAMILIES`].
 
 use super::against::{against, unchecked};
+use super::builtin::BuiltIn;
 use super::bundle::Bundle;
 use super::chain::Options;
 use super::report::{Link, Report};
@@ -27,6 +28,8 @@ pub struct Family {
     pub format: &'static str,
     /// A bundle on the CPU: usually [`against`] of the family's model.
     pub cpu: Against,
+    /// Small models for the built-in chain and its mutants.
+    pub built_in: fn() -> Vec<BuiltIn>,
     /// A bundle on the GPU, where the family has kernels for one.
     pub gpu: Option<Against>,
 }
@@ -39,7 +42,13 @@ pub const FAMILIES: &[Family] = &[Family {
     format: BUNDLE,
     cpu: against::<crate::nn::Network>,
     gpu: None,
+    built_in: super::builtin::network::built_in,
 }];
+
+/// The built-in models of all families.
+pub fn built_in() -> Vec<BuiltIn> {
+    FAMILIES.iter().flat_map(|f| (f.built_in)()).collect()
+}
 
 /// Checks a bundle of any family. One that nothing here can check is reported as unchecked.
 pub fn check_bundle(bundle: &Bundle, on: On, options: &Options) -> Result<Report> {

@@ -24,11 +24,13 @@
 //! ```
 
 mod against;
+pub mod builtin;
 mod bundle;
 mod chain;
 mod device;
 pub mod differences;
 mod families;
+pub mod mutants;
 pub mod precision;
 mod report;
 mod rounded;
@@ -37,10 +39,11 @@ mod subject;
 mod tests;
 
 pub use against::{against, against_on, unchecked};
+pub use builtin::BuiltIn;
 pub use bundle::{Array, Bundle, BundleOptimizer, Case, FromBundle};
 pub use chain::{Expectation, Options, Progress, check_on};
 pub use device::{Cpu, Device};
-pub use families::{Against, FAMILIES, Family, On, check_bundle};
+pub use families::{Against, FAMILIES, Family, On, built_in, check_bundle};
 pub use report::{
     Counts, Link, Report, Row, Verdict, Worst, compare, compare_some, largest, table,
 };

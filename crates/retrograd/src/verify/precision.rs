@@ -15,7 +15,10 @@
 //!
 //! for n elements in the tensor: with α = 10⁻⁴ one tensor in ten thousand would be accused
 //! wrongly if kernels were as bad as the reference with random rounding. (n = 1000: k = 8.7 for
-//! R = 16, 18 for R = 8.) Runs are few where a run is long, and k grows by that same rule.
+//! R = 16, 18 for R = 8.) Runs are few where a run is long, and k grows by that same rule. Where
+//! whole trajectories on [`Rounded`] would cost more than the plan allows, their gradients are
+//! computed in f64 and perturbed by the spread that the evaluations have, element by element; the
+//! optimizer's arithmetic still rounds at random.
 //!
 //! The floor is taken over the tensor: the root mean square of its s_i, and at least 2⁻²⁴ times
 //! that of its values, the rounding of storing a result in f32. It is there for elements whose
@@ -26,9 +29,10 @@
 
 use super::bundle::BundleOptimizer;
 use super::rounded::{Granted, Rounded};
-use super::subject::{Evaluation, Runner, Subject, Trajectory};
+use super::subject::{Evaluation, Runner, Subject, Trajectory, follow};
+use crate::rng::Key;
 use crate::scalar::cast;
-use crate::{Kernels, Model, parallel};
+use crate::{Kernels, Model, Scalar, parallel};
 
 /// The chance of a wrong accusation for a tensor; see the module's text.
 const ALPHA: f64 = 1e-4;
@@ -36,8 +40,12 @@ const ALPHA: f64 = 1e-4;
 /// The share of the scale that a bound may reach before it says nothing.
 const MEANINGFUL: f64 = 0.1;
 
-/// The fewest runs whose factor is still of use (k = 29 for n = 1000).
-const FEWEST_RUNS: usize = 6;
+/// The fewest runs whose factor is still of use (k = 18 for n = 1000).
+const FEWEST_RUNS: usize = 8;
+
+/// An evaluation in f64 costs about an eighth of one on the number that rounds (measured on
+/// `cnn_denoise_128`: 0.71 s against 5.7 s on a busy machine).
+const F64_CHEAPER: u64 = 8;
 
 /// How many runs, and how much they may cost.
 #[derive(Clone, Copy, Debug)]
@@ -55,8 +63,9 @@ impl Default for Plan {
     fn default() -> Self {
         Plan {
             runs: 16,
-            // About 2 ns each: some 20 seconds on two cores.
-            roundings: 20_000_000_000,
+            // Some 5 ns each: about 4 seconds on two cores for the evaluations of a long subject,
+            // and as much for its trajectories.
+            roundings: 1_500_000_000,
             seed: 1,
         }
     }
@@ -109,17 +118,13 @@ pub fn sample<M: Model>(
     plan: &Plan,
 ) -> Samples {
     let cost = parallel::isolated(1, |_| run(subject, granted, &[], 0, plan.seed).2)[0];
-    let evaluations = affordable(plan, plan.roundings / 4, cost);
-    let left = plan.roundings.saturating_sub(evaluations as u64 * cost);
+    let evaluations = affordable(plan, plan.roundings, cost);
     // The first gradient of a trajectory is the evaluation's.
     let more = (optimizers.len() * steps.saturating_sub(1)) as u64;
-    let trajectories = if optimizers.is_empty() {
-        0
-    } else {
-        affordable(plan, left, cost.saturating_mul(more)).min(evaluations)
-    };
+    let whole = cost.saturating_mul(more);
+    let is_cheap = whole.saturating_mul(evaluations as u64) <= plan.roundings;
     let runs = parallel::isolated(evaluations, |i| {
-        let optimizers = if i < trajectories { optimizers } else { &[] };
+        let optimizers = if is_cheap { optimizers } else { &[] };
         run(subject, granted, optimizers, steps, plan.seed + i as u64)
     });
     let mut samples = Samples {
@@ -132,7 +137,72 @@ pub fn sample<M: Model>(
             all.push(one);
         }
     }
+    if !is_cheap {
+        let runs = affordable(plan, plan.roundings.saturating_mul(F64_CHEAPER), whole);
+        samples.trajectories = perturbed(subject, optimizers, steps, plan, runs, &samples);
+    }
     samples
+}
+
+/// Trajectories of long subjects: gradients in f64, each element and the loss off by a normal draw
+/// of the spread that the evaluation's runs have there, the optimizer's own arithmetic on the
+/// number that rounds.
+fn perturbed<M: Model>(
+    subject: &Subject<'_, M>,
+    optimizers: &[&BundleOptimizer],
+    steps: usize,
+    plan: &Plan,
+    runs: usize,
+    samples: &Samples,
+) -> Vec<Vec<Trajectory<f64>>> {
+    let first = Runner::<M, f64>::new(subject, Kernels::Reference).evaluate(&subject.params);
+    let of = |exact: &[f64], values: &dyn Fn(&Evaluation<f64>) -> Vec<f64>| {
+        spread(exact, samples.evaluations.iter().map(values))
+    };
+    let d_params = of(&first.d_params, &|e| e.d_params.clone());
+    let loss = of(&[first.loss], &|e| vec![e.loss])[0];
+    let jobs = parallel::isolated(runs * optimizers.len(), |job| {
+        let (run, optimizer) = (job / optimizers.len(), optimizers[job % optimizers.len()]);
+        Rounded::start(plan.seed + run as u64, &Granted::EXACT);
+        let key = Key::new(plan.seed + run as u64).purpose("gradients' rounding");
+        let mut stream = key.index((job % optimizers.len()) as u64).stream();
+        let mut runner = Runner::<M, f64>::new(subject, Kernels::Reference);
+        let mut exact = vec![0.0; subject.params.len()];
+        let gradients = |params: &[Rounded], d: &mut [Rounded]| {
+            let params: Vec<f64> = cast(params);
+            let value = if params == subject.params {
+                exact.copy_from_slice(&first.d_params);
+                first.loss
+            } else {
+                runner.gradients(&params, &mut exact, None, false)
+            };
+            for ((d, &g), &s) in d.iter_mut().zip(&exact).zip(&d_params) {
+                *d = Rounded::from_f64(if s > 0.0 { g + s * stream.normal() } else { g });
+            }
+            Rounded::from_f64(value + loss * stream.normal())
+        };
+        let start: Vec<Rounded> = cast(&subject.params);
+        let layout = subject.model.layout();
+        follow(layout, &start, optimizer, steps, gradients).to_f64()
+    });
+    let mut trajectories = vec![Vec::new(); optimizers.len()];
+    for (job, trajectory) in jobs.into_iter().enumerate() {
+        trajectories[job % optimizers.len()].push(trajectory);
+    }
+    trajectories
+}
+
+/// The root mean square difference of the runs to the exact values, element by element.
+fn spread(exact: &[f64], runs: impl Iterator<Item = impl AsRef<[f64]>>) -> Vec<f64> {
+    let mut squares = vec![0.0; exact.len()];
+    let mut count = 0.0;
+    for run in runs {
+        count += 1.0;
+        for ((square, &value), &exact) in squares.iter_mut().zip(run.as_ref()).zip(exact) {
+            *square += (value - exact) * (value - exact);
+        }
+    }
+    squares.iter().map(|s| (s / count).sqrt()).collect()
 }
 
 /// What each element of a tensor may be off by.
@@ -146,22 +216,11 @@ pub struct Bounds {
 impl Bounds {
     /// From the exact values and the runs' values of one tensor.
     pub fn new<'s>(exact: &[f64], runs: impl Iterator<Item = &'s [f64]>) -> Self {
-        let n = exact.len();
-        let mut squares = vec![0.0; n];
         let mut count = 0;
-        for run in runs {
-            count += 1;
-            for ((square, &value), &exact) in squares.iter_mut().zip(run).zip(exact) {
-                *square += (value - exact) * (value - exact);
-            }
-        }
-        let spread: Vec<f64> = squares
-            .iter()
-            .map(|s| (s / f64::from(count)).sqrt())
-            .collect();
+        let spread = spread(exact, runs.inspect(|_| count += 1));
         let stored = root_mean_square(exact) / f64::from(1 << 24);
         let floor = root_mean_square(&spread).max(stored);
-        let factor = student_factor(count as usize, n);
+        let factor = student_factor(count, exact.len());
         Bounds {
             values: spread.iter().map(|s| factor * s.max(floor)).collect(),
             floor: factor * floor,
@@ -231,7 +290,6 @@ fn student_tail(x: f64, degrees: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Key;
 
     #[test]
     fn student_tails_are_those_of_the_tables() {

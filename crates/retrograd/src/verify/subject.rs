@@ -5,7 +5,7 @@ use super::bundle::BundleOptimizer;
 use crate::optim::{self, Optimizer, OptimizerSpec};
 use crate::rng::Key;
 use crate::scalar::cast;
-use crate::{Batch, Error, Grads, Kernels, Loss, Model, Pass, Result, Scalar, Target};
+use crate::{Batch, Error, Grads, Kernels, Layout, Loss, Model, Pass, Result, Scalar, Target};
 
 /// A model, its parameters, one batch and a loss. Parameters, batch and target are held in f64;
 /// f32 must hold them exactly, so that every scalar starts from the same numbers.
@@ -252,31 +252,46 @@ impl<'a, M: Model, T: Scalar> Runner<'a, M, T> {
         first: Option<&Evaluation<T>>,
     ) -> Trajectory<T> {
         let layout = self.model.layout();
-        let mut params = start.to_vec();
-        let mut d_params = vec![T::ZERO; params.len()];
-        let mut state = Optimizer::new(optimizer.spec, params.len());
-        let mut trajectory = Trajectory::default();
-        for step in 0..steps {
-            let loss = match first {
-                Some(first) if step == 0 => {
+        let mut step = 0;
+        follow(layout, start, optimizer, steps, |params, d_params| {
+            step += 1;
+            match first {
+                Some(first) if step == 1 => {
                     d_params.copy_from_slice(&first.d_params);
                     first.loss
                 }
-                _ => self.gradients(&params, &mut d_params, None, false),
-            };
-            trajectory.losses.push(loss);
-            if divides_by_size(&optimizer.spec) {
-                trajectory.grads.push(d_params.clone());
+                _ => self.gradients(params, d_params, None, false),
             }
-            if let Some(limit) = optimizer.clip {
-                optim::clip_global_norm(&mut d_params, layout, limit);
-            }
-            if let Some(limit) = optimizer.clip_element {
-                optim::clip_elements(&mut d_params, limit);
-            }
-            state.step(&mut params, &d_params, layout, optimizer.spec.lr());
-        }
-        trajectory.params = params;
-        trajectory
+        })
     }
+}
+
+/// Optimizer steps from `start` on gradients from anywhere.
+pub fn follow<T: Scalar>(
+    layout: &Layout,
+    start: &[T],
+    optimizer: &BundleOptimizer,
+    steps: usize,
+    mut gradients: impl FnMut(&[T], &mut [T]) -> T,
+) -> Trajectory<T> {
+    let mut params = start.to_vec();
+    let mut d_params = vec![T::ZERO; params.len()];
+    let mut state = Optimizer::new(optimizer.spec, params.len());
+    let mut trajectory = Trajectory::default();
+    for _ in 0..steps {
+        let loss = gradients(&params, &mut d_params);
+        trajectory.losses.push(loss);
+        if divides_by_size(&optimizer.spec) {
+            trajectory.grads.push(d_params.clone());
+        }
+        if let Some(limit) = optimizer.clip {
+            optim::clip_global_norm(&mut d_params, layout, limit);
+        }
+        if let Some(limit) = optimizer.clip_element {
+            optim::clip_elements(&mut d_params, limit);
+        }
+        state.step(&mut params, &d_params, layout, optimizer.spec.lr());
+    }
+    trajectory.params = params;
+    trajectory
 }

@@ -304,3 +304,160 @@ fn reports_are_tables_and_json() {
     assert_eq!(json["counts"]["failed"], report.counts().failed);
     assert!(!Report::default().passed(), "nothing checked is not passed");
 }
+
+/// The built-in models pass every link, and central differences cover all of their elements.
+#[test]
+fn built_in_models_pass_and_small_ones_are_differenced_completely() {
+    let models = built_in();
+    let options = quick();
+    let report = builtin::all(&models, |model| model.check(&options)).unwrap();
+    let problems: Vec<Row> = report.problems().cloned().collect();
+    assert!(problems.is_empty(), "{}", table(&problems));
+    for row in report.rows.iter().filter(|r| r.link == Link::Differences) {
+        let sampled = row.note.contains("sample");
+        assert_eq!(sampled, row.model.contains("wide") && sampled, "{row:?}");
+    }
+}
+
+/// Every mutant is caught, a dozen or more of every layer kind, and every link catches some.
+#[test]
+fn every_mutant_is_caught_and_every_layer_kind_has_a_dozen() {
+    let models: Vec<BuiltIn> = built_in()
+        .into_iter()
+        .filter(BuiltIn::has_mutants)
+        .collect();
+    let report = builtin::all(&models, |model| model.mutants(&quick())).unwrap();
+    let missed: Vec<Row> = report.problems().cloned().collect();
+    assert!(missed.is_empty(), "{}", table(&missed));
+    for model in &models {
+        let own = report.rows.iter().filter(|r| r.model == model.name).count();
+        assert!(own >= 12, "{}: {own} mutants", model.name);
+    }
+    for link in [
+        Link::Differences,
+        Link::Oracle,
+        Link::Cpu,
+        Link::Threads,
+        Link::Reuse,
+        Link::Trajectory,
+    ] {
+        let name = link.name();
+        assert!(
+            report.rows.iter().any(|r| r.note.contains(name)),
+            "{name} catches nothing"
+        );
+    }
+}
+
+const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference");
+
+/// Every bundle of a family that is built passes, in f64, in f32 and along every trajectory.
+#[test]
+fn every_bundle_of_a_family_that_is_built_passes() {
+    let mut options = quick();
+    // Fewer runs and wider factors for the long ones: half a minute for all on two quiet cores.
+    options.plan.roundings = 100_000_000;
+    let mut checked = 0;
+    let mut paths: Vec<_> = std::fs::read_dir(REFERENCE)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
+    paths.sort();
+    for path in paths {
+        let bundle = Bundle::read(&path).unwrap();
+        if bundle.family() != "network" {
+            continue;
+        }
+        let report = check_bundle(&bundle, On::Cpu, &options).unwrap();
+        let problems: Vec<Row> = report.problems().cloned().collect();
+        assert!(problems.is_empty(), "{}", table(&problems));
+        assert!(report.rows.len() > 15, "{}", report.summary());
+        checked += 1;
+    }
+    assert!(checked >= 24, "{checked} bundles");
+}
+
+#[test]
+fn what_nothing_can_check_is_unchecked_and_does_not_pass() {
+    let path = format!("{REFERENCE}/loss_l1.safetensors");
+    let mut bundle = Bundle::read(path).unwrap();
+    let report = check_bundle(&bundle, On::Gpu, &quick());
+    // Without GPU kernels this says so; with them it checks.
+    assert!(report.is_ok());
+    bundle.model["family"] = "telepathy".into();
+    let report = check_bundle(&bundle, On::Cpu, &quick()).unwrap();
+    assert_eq!(report.counts().unchecked, 1);
+    assert!(!report.passed() && report.table().contains("telepathy"));
+}
+
+mod bad_files {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bytes() -> &'static [u8] {
+        include_bytes!("../../tests/reference/loss_l1.safetensors")
+    }
+
+    /// Reads and, where that succeeds, checks: an error or a report, never a panic.
+    fn survive(bytes: &[u8]) -> bool {
+        let mut options = quick();
+        options.plan.roundings = 1;
+        options.threads = vec![1];
+        match Bundle::from_bytes("fuzz.safetensors".as_ref(), bytes) {
+            Ok(bundle) => check_bundle(&bundle, On::Cpu, &options).is_ok_and(|r| r.passed()),
+            Err(error) => {
+                assert!(error.to_string().contains("fuzz.safetensors"), "{error}");
+                false
+            }
+        }
+    }
+
+    #[test]
+    fn the_file_itself_survives_and_passes() {
+        assert!(survive(bytes()));
+    }
+
+    #[test]
+    fn lying_shapes_sizes_and_steps_are_errors() {
+        let text = String::from_utf8_lossy(&bytes()[8..4000]).into_owned();
+        assert!(text.contains("steps"));
+        for (from, to) in [
+            // Same lengths, so that the header's own size stays true.
+            (&b"\\\"steps\\\": 10"[..], &b"\\\"steps\\\": 99"[..]),
+            (b"\\\"out\\\": 8", b"\\\"out\\\": 9"),
+            (b"\\\"input\\\": [5]", b"\\\"input\\\": [0]"),
+            (b"reference-1", b"reference-9"),
+        ] {
+            let mut wrong = bytes().to_vec();
+            let at = wrong.windows(from.len()).position(|w| w == from);
+            let at = at.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(from)));
+            wrong[at..at + to.len()].copy_from_slice(to);
+            assert!(!survive(&wrong), "{}", String::from_utf8_lossy(to));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn random_bytes_are_errors(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+            prop_assert!(!survive(&bytes));
+        }
+
+        #[test]
+        fn truncated_files_are_errors(cut in 1_usize..14_900) {
+            prop_assert!(!survive(&bytes()[..bytes().len() - cut]));
+        }
+
+        #[test]
+        fn changed_bytes_never_panic(at in 0_usize..14_900, to in any::<u8>(), n in 1_usize..4) {
+            let mut wrong = bytes().to_vec();
+            for i in 0..n {
+                let at = (at + i * 131) % wrong.len();
+                wrong[at] = to.wrapping_add(i as u8);
+            }
+            survive(&wrong);
+        }
+    }
+}

@@ -63,7 +63,7 @@ impl Norm {
 
     /// The sets over an input of that length: their number, their size, and the place and channel
     /// of the j-th element of set s.
-    fn sets(&self, len: usize) -> (usize, usize) {
+    pub fn sets(&self, len: usize) -> (usize, usize) {
         let size = match self.kind {
             NormKind::Layer => self.channels,
             NormKind::Group(groups) => self.channels / groups * self.plane,
@@ -73,7 +73,7 @@ impl Norm {
     }
 
     #[inline(always)]
-    fn place(&self, size: usize, s: usize, j: usize) -> (usize, usize) {
+    pub fn place(&self, size: usize, s: usize, j: usize) -> (usize, usize) {
         match self.kind {
             NormKind::Layer => (s * size + j, j),
             NormKind::Group(groups) => {
