@@ -22,6 +22,9 @@ pub const FAMILY: Family = Family {
 
 fn train(session: &mut Session<'_>) -> retrograd::Result<Summary> {
     let mut task = DenoiseTask::new(session.experiment())?;
+    for note in task.notes() {
+        session.note(note);
+    }
     session.fit(&mut task)
 }
 
@@ -59,6 +62,9 @@ fn run(experiment: &Experiment, args: &RunArgs) -> Result<Outcome> {
     for (input, output) in args.inputs.iter().zip(&outputs) {
         // A spool for every file: what was unpacked goes when the file is done.
         let file = ImageFile::open(input, &Spool::new()?)?;
+        for warning in &file.warnings {
+            eprintln!("warning: {}: {warning}", input.display());
+        }
         let mut rows = Rows::new(input, file.height * file.sections);
         denoiser.denoise_file(&file, output, &label, &plan, |done| rows.done(done))?;
         rows.finish();

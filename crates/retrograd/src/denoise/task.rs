@@ -40,6 +40,7 @@ pub struct DenoiseTask {
     shown: Scene,
     shown_clean: Option<Image>,
     shown_is_validation: bool,
+    notes: Vec<String>,
     tape: <Network as Model>::Tape<f32>,
     input: Vec<f32>,
     target: Target<f32>,
@@ -76,8 +77,20 @@ impl DenoiseTask {
         let samples = data.open(experiment)?;
         let seed = experiment.train.seed;
         let (train, validation) = split_by_file(samples.len(), data.validation, seed)?;
+        let mut notes = Vec::new();
+        for scene in samples.iter().flat_map(|s| &s.scenes) {
+            for plane in [Some(&scene.input), scene.target.as_ref()]
+                .into_iter()
+                .flatten()
+            {
+                let file = plane.file();
+                let warnings = file.warnings.iter();
+                notes.extend(warnings.map(|w| format!("{}: {w}", file.path.display())));
+            }
+        }
+        notes.dedup();
         if validation.is_empty() && data.validation > 0.0 {
-            tracing::warn!("one image can't be split: there is no validation");
+            notes.push("a single image can't be split: there is no validation".to_string());
         }
         let mut samples: Vec<Option<Sample>> = samples.into_iter().map(Some).collect();
         let mut take = |numbers: &[usize]| -> Vec<Sample> {
@@ -131,7 +144,19 @@ impl DenoiseTask {
             budget: memory.saturating_sub(held),
             ..spec
         };
+        let bytes: u64 = train.iter().map(Scene::bytes).sum();
+        let files = train.len();
         let train = batches(train, spec, "patches")?;
+        let where_from = if train.patches().streamed() {
+            "streamed from disk"
+        } else {
+            "in memory"
+        };
+        notes.push(format!(
+            "training on {files} images, {} MiB, {where_from} (memory_mib = {})",
+            bytes.div_ceil(1 << 20),
+            data.memory_mib
+        ));
         let steps = train.patches().steps_per_epoch();
         Ok(DenoiseTask {
             network,
@@ -147,10 +172,16 @@ impl DenoiseTask {
             shown,
             shown_clean,
             shown_is_validation,
+            notes,
             tape: Default::default(),
             input: Vec::new(),
             target: Target::default(),
         })
+    }
+
+    /// What was found out about the data, a line each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Whether the training images are streamed from disk.

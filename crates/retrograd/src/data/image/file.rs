@@ -72,6 +72,8 @@ pub struct ImageFile {
     pub sections: usize,
     /// What kind of file it is.
     pub format: Format,
+    /// What was forgiven in reading its header.
+    pub warnings: Vec<String>,
     pixels: Pixels,
 }
 
@@ -121,15 +123,13 @@ impl ImageFile {
             height,
             sections: images.len(),
             format: Format::Memory,
+            warnings: Vec::new(),
             pixels: Pixels::Memory(images),
         })
     }
 
     fn open_mrc(path: &Path) -> Result<Self> {
         let file = MrcFile::open(path)?;
-        for warning in &file.warnings {
-            tracing::warn!("{}: {warning}", path.display());
-        }
         let [width, height, sections] = file.header().size();
         Ok(ImageFile {
             path: path.to_path_buf(),
@@ -137,6 +137,7 @@ impl ImageFile {
             height,
             sections,
             format: Format::Mrc(Box::new(file.header().clone())),
+            warnings: file.warnings.clone(),
             pixels: Pixels::Mrc(file),
         })
     }
@@ -380,6 +381,7 @@ impl ImageFile {
             height,
             sections,
             format,
+            warnings: Vec::new(),
             pixels: Pixels::Spooled {
                 spool: spool.clone(),
                 start: spool.reserve(pixels),
