@@ -386,7 +386,7 @@ mod tests {
             }
         }
         // 300 fair coins: five deviations are 43.
-        assert!((turns[0] as i32 - 150).abs() < 43, "{turns:?}");
+        assert!((turns[0] - 150_i32).abs() < 43, "{turns:?}");
     }
 
     #[test]

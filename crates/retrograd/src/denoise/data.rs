@@ -187,7 +187,7 @@ impl Generate {
             height,
             ..
         }) = *self;
-        let pixels = width.checked_mul(height).unwrap_or(usize::MAX);
+        let pixels = width.saturating_mul(height);
         if count == 0 || pixels == 0 || pixels > MOST_PIXELS {
             return Err(Error::invalid(
                 "data.generate",
