@@ -17,10 +17,20 @@ macro_rules! ready {
 
 /// The text of every file in `experiments/`; a test compares the two.
 const READY: &[(&str, &str)] = &[
+    ready!("checkerboard"),
+    ready!("checkerboard-async"),
+    ready!("checkerboard-async-small"),
+    ready!("checkerboard-small"),
+    ready!("colored-g"),
+    ready!("colored-g-small"),
     ready!("denoise"),
     ready!("denoise-micrograph"),
     ready!("digits"),
     ready!("friedman"),
+    ready!("life"),
+    ready!("life-small"),
+    ready!("lizard"),
+    ready!("lizard-small"),
     ready!("moons"),
 ];
 

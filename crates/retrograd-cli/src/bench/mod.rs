@@ -1,5 +1,6 @@
 //! Named workloads and their timing. A family adds one file with a list, and one line here.
 
+mod logic;
 mod network;
 
 use std::time::{Duration, Instant};
@@ -78,7 +79,7 @@ pub struct Workload {
 }
 
 /// The families' lists.
-const ALL: &[&[Workload]] = &[network::WORKLOADS];
+const ALL: &[&[Workload]] = &[logic::WORKLOADS, network::WORKLOADS];
 
 /// All workloads, in order.
 pub fn all() -> impl Iterator<Item = &'static Workload> {

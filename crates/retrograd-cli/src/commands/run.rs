@@ -33,6 +33,21 @@ pub struct RunArgs {
     #[arg(long, value_name = "MIB", default_value_t = 1024,
           value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub memory_mib: u64,
+    /// Automata: steps to play.
+    #[arg(long, value_name = "N")]
+    pub steps: Option<usize>,
+    /// Automata: the grid's width and height.
+    #[arg(long, value_name = "WxH")]
+    pub size: Option<String>,
+    /// Automata: erases a rectangle after each of the steps from … to−1; may be given again.
+    #[arg(long, value_name = "x,y,w,h,from,to")]
+    pub damage: Vec<String>,
+    /// Automata: writes the steps as an animation.
+    #[arg(long, value_name = "FILE")]
+    pub gif: Option<PathBuf>,
+    /// Automata: the seed of the start and of the cells that fire.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    pub seed: u64,
     #[command(flatten)]
     pub threads: super::Threads,
 }

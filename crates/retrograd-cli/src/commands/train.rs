@@ -21,6 +21,9 @@ pub struct TrainArgs {
     /// A ready experiment (see --list), or an experiment file.
     #[arg(value_name = "NAME|FILE.toml", required_unless_present_any = ["list", "resume"])]
     experiment: Option<String>,
+    /// The experiment's smaller variant, NAME-small, for a quick look.
+    #[arg(long, requires = "experiment")]
+    small: bool,
     /// Lists the ready experiments.
     #[arg(long)]
     list: bool,
@@ -63,6 +66,7 @@ pub fn run(args: TrainArgs) -> Result {
         return Ok(Outcome::Done);
     }
     let mut experiment = match (&args.experiment, &args.resume) {
+        (Some(name), _) if args.small => experiments::open(&format!("{name}-small"))?,
         (Some(name), _) => experiments::open(name)?,
         (None, Some(run)) => experiment_of(run)?,
         (None, None) => anyhow::bail!("train: needs an experiment or --resume RUN"),

@@ -1,6 +1,7 @@
 //! What the command line knows about the model families: one file and one line each.
 
 mod denoise;
+mod logic;
 mod network;
 
 use anyhow::{Result, bail};
@@ -23,7 +24,7 @@ pub struct Family {
 }
 
 /// All families.
-const FAMILIES: &[Family] = &[denoise::FAMILY, network::FAMILY];
+const FAMILIES: &[Family] = &[denoise::FAMILY, logic::FAMILY, network::FAMILY];
 
 /// The family of that name.
 pub fn find(name: &str) -> Result<&'static Family> {

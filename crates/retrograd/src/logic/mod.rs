@@ -28,13 +28,18 @@
 //! # Rooms
 //!
 //! [`gates`], [`wiring`] and [`grid`] are the vocabulary, [`LogicCa`] the model, [`reference`] the
-//! oracle, [`fast`] the f32 kernels.
+//! oracle, [`fast`] the f32 kernels, [`hard`] the exact circuit that is left.
 
+pub mod evaluate;
 pub mod fast;
 pub mod gates;
 pub mod grid;
+pub mod hard;
 mod model;
+pub mod patterns;
+pub mod picture;
 pub mod reference;
+mod task;
 mod training;
 pub mod wiring;
 
@@ -42,6 +47,9 @@ pub mod wiring;
 mod tests;
 
 pub use grid::{BoundaryCondition, NGrid};
+pub use hard::{BitGrid, HardCircuit, Program};
 pub use model::{LogicBatch, LogicCa, LogicSpec, LogicTape, channel_target};
+pub use patterns::LogicData;
+pub use task::{LogicTask, write_circuit};
 pub use training::{StepLosses, TrainingLoop};
 pub use wiring::{Wires, WiringKind};

@@ -632,6 +632,9 @@ impl Model for LogicCa {
                 format!("{:?}", own[i].shape),
             ));
         }
+        if own[i].values == buffer.values {
+            return Ok(());
+        }
         let (mut perception, mut update) =
             (self.perception_wires.clone(), self.update_wires.clone());
         if i < perception.len() {

@@ -1,6 +1,6 @@
 //! Training an automaton step by step, without the command line's loop.
 
-use super::{LogicBatch, LogicCa, LogicTape, reference};
+use super::{BitGrid, HardCircuit, LogicBatch, LogicCa, LogicTape, Program};
 use crate::model::{Grads, Kernels, Model, Pass};
 use crate::optim::{Optimizer, OptimizerSpec, clip_elements};
 use crate::{Loss, Result, Target};
@@ -24,7 +24,6 @@ pub struct TrainingLoop {
     /// Each element of the gradient is clamped to plus and minus this.
     pub clip_element: Option<f64>,
     tape: LogicTape<f32>,
-    hard_tape: reference::Tape<f32>,
     d_output: Vec<f32>,
     d_params: Vec<f32>,
 }
@@ -56,7 +55,6 @@ impl TrainingLoop {
             params,
             clip_element: None,
             tape: LogicTape::default(),
-            hard_tape: reference::Tape::default(),
             d_output: Vec::new(),
         })
     }
@@ -76,12 +74,22 @@ impl TrainingLoop {
         &self.d_params
     }
 
-    /// The hard automaton's loss.
-    pub fn hard_loss(&mut self, input: &LogicBatch<f32>, target: &Target<f32>) -> f64 {
-        self.model.harden(&self.params, &mut self.hard_tape.p);
-        reference::forward(&self.model, input, &mut self.hard_tape);
-        let loss = Loss::SumSquares.evaluate(self.hard_tape.last_state(), target, None);
-        f64::from(loss)
+    /// The hard automaton's loss, by the same steps on bits; values above one half count as 1.
+    pub fn hard_loss(&mut self, input: &LogicBatch<f32>, target: &Target<f32>) -> Result<f64> {
+        let spec = self.model.spec();
+        let size = [input.batch, input.height, input.width];
+        let program = Program::new(&HardCircuit::of(&self.model, &self.params));
+        let mut grid = BitGrid::new(size, spec.channels, spec.boundary)?;
+        grid.load(&input.state);
+        let cells = input.height * input.width;
+        for t in 0..spec.steps {
+            let fire = input.fire.as_ref().map(|f| &f[t * cells..(t + 1) * cells]);
+            grid.step(&program, fire);
+        }
+        let bits = (0..input.batch).flat_map(|sample| grid.bits(sample));
+        let output: Vec<f32> = bits.map(|b| f32::from(u8::from(b))).collect();
+        Loss::SumSquares.check(output.len(), target)?;
+        Ok(f64::from(Loss::SumSquares.evaluate(&output, target, None)))
     }
 
     /// Forward, back through time, and one update. Returns the soft loss before the update.
@@ -115,7 +123,7 @@ impl TrainingLoop {
         input: &LogicBatch<f32>,
         target: &Target<f32>,
     ) -> Result<StepLosses> {
-        let hard = self.hard_loss(input, target);
+        let hard = self.hard_loss(input, target)?;
         let soft = self.train_step(input, target)?;
         Ok(StepLosses { soft, hard })
     }

@@ -2,6 +2,7 @@
 
 mod bundles;
 mod gradients;
+mod hard;
 mod same_bits;
 
 use super::*;

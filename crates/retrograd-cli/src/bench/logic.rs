@@ -1,0 +1,109 @@
+//! Differentiable-logic automata: training steps of the five experiments, and Life on bits.
+
+use anyhow::{Result, bail};
+use retrograd::logic::{BitGrid, BoundaryCondition, HardCircuit, LogicTask, Program};
+use retrograd::model::{Grads, Model};
+use retrograd::optim::{Optimizer, clip_elements};
+use retrograd::rng::Key;
+use retrograd::train::Task;
+use retrograd::{Loss, Pass};
+
+use super::{Device, Prepared, Workload};
+use crate::experiments;
+
+pub const WORKLOADS: &[Workload] = &[
+    Workload {
+        name: "logic-life",
+        about: "Game of Life, a training step on 20 boards",
+        build: |device| step_of("life", device),
+    },
+    Workload {
+        name: "logic-checkerboard",
+        about: "checkerboard, a training step through 20 steps of two 16×16 grids",
+        build: |device| step_of("checkerboard", device),
+    },
+    Workload {
+        name: "logic-async",
+        about: "asynchronous checkerboard, a training step through 50 steps of 14×14 cells",
+        build: |device| step_of("checkerboard-async", device),
+    },
+    Workload {
+        name: "logic-lizard",
+        about: "lizard, a training step through 12 steps of 20×20 cells of 128 channels",
+        build: |device| step_of("lizard", device),
+    },
+    Workload {
+        name: "logic-g",
+        about: "coloured G, a training step through 15 steps of 16×16 cells of 64 channels",
+        build: |device| step_of("colored-g", device),
+    },
+    Workload {
+        name: "logic-hard-life",
+        about: "a circuit of the Game of Life on a torus of 2046×1024 bits, on one thread",
+        build: hard_life,
+    },
+];
+
+/// A training step as the loop makes it, with a new start every time.
+fn step_of(name: &str, device: Device) -> Result<Prepared> {
+    if device == Device::Gpu {
+        bail!("it has no form for the GPU");
+    }
+    let experiment = experiments::open(name)?;
+    let mut task = LogicTask::new(&experiment)?;
+    let mut params = task.model().init(0);
+    let mut optimizer = Optimizer::new(experiment.train.optimizer, params.len());
+    let (mut example, mut tape) = (None, Default::default());
+    let (mut d_output, mut d_params) = (Vec::new(), vec![0.0; params.len()]);
+    let mut step = 0;
+    let spec = task.model().spec();
+    let [height, width] = task.data().grid;
+    let cells = height * width * experiment.train.batch.unwrap_or(1);
+    let gates = task.model().gates_per_cell() * cells * spec.steps;
+    // 3 multiply-adds forward, the same again in backward, and 9 more there.
+    let flops = 2.0 * 15.0 * gates as f64 * spec.fire_rate;
+    Ok(Prepared {
+        step: Box::new(move || {
+            task.batch(step, &mut example).expect("a batch");
+            step += 1;
+            let (Some(example), model) = (&example, task.model()) else {
+                return;
+            };
+            let pass = Pass::training(Key::new(0));
+            model.forward(&params, &example.input, &pass, &mut tape);
+            let output = model.output(&tape);
+            d_output.resize(output.len(), 0.0);
+            Loss::SumSquares.evaluate(output, &example.target, Some(&mut d_output));
+            let grads = Grads::params(&mut d_params);
+            model.backward(&params, &example.input, &pass, &mut tape, &d_output, grads);
+            clip_elements(&mut d_params, 100.0);
+            let lr = optimizer.spec().lr();
+            optimizer.step(&mut params, &d_params, model.layout(), lr);
+        }),
+        flops: Some(flops),
+        rate: None,
+    })
+}
+
+/// A circuit that training with the `life` experiment left (seed 0), simplified.
+const LIFE_CIRCUIT: &str = include_str!("life_circuit.json");
+
+fn hard_life(device: Device) -> Result<Prepared> {
+    if device == Device::Gpu {
+        bail!("it has no form for the GPU");
+    }
+    let circuit = HardCircuit::from_json(LIFE_CIRCUIT)?;
+    let right = retrograd::logic::evaluate::life_boards_right(&circuit);
+    if right != 512 {
+        bail!("the circuit is right on {right} of 512 boards");
+    }
+    let program = Program::new(&circuit);
+    let (height, width) = (1024, 2046);
+    let mut grid = BitGrid::new([1, height, width], 1, BoundaryCondition::Periodic)?;
+    grid.randomize(&mut Key::new(1).stream());
+    Ok(Prepared {
+        step: Box::new(move || grid.step(&program, None)),
+        flops: None,
+        rate: Some(("cell_updates_per_s", (height * width) as f64)),
+    })
+}

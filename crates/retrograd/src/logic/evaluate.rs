@@ -1,0 +1,182 @@
+//! What a trained circuit can do beyond what it was trained on: larger grids, damage, noise.
+
+use serde_json::{Map, Value, json};
+
+use super::hard::Program;
+use super::patterns::{self, Goal, LogicData, Start};
+use super::{BitGrid, BoundaryCondition, HardCircuit, LogicSpec, NGrid};
+use crate::Result;
+use crate::rng::{Key, Stream};
+
+/// A hard automaton with its random numbers: which cells fire, what a start looks like.
+pub struct Player {
+    /// The grid as it is.
+    pub grid: BitGrid,
+    program: Program,
+    fire_rate: f64,
+    stream: Stream,
+    fire: Vec<bool>,
+}
+
+impl Player {
+    /// A grid of a size, at its start.
+    pub fn new(
+        circuit: &HardCircuit,
+        start: Start,
+        fire_rate: f64,
+        [height, width]: [usize; 2],
+        key: Key,
+    ) -> Result<Self> {
+        let mut grid = BitGrid::new([1, height, width], circuit.channels, circuit.boundary)?;
+        let mut stream = key.stream();
+        match start {
+            Start::Random => grid.randomize(&mut stream),
+            Start::Zeros => {}
+            Start::Centre => {
+                for c in 0..circuit.channels {
+                    grid.set(0, height / 2, width / 2, c, true);
+                }
+            }
+        }
+        Ok(Player {
+            grid,
+            program: Program::new(circuit),
+            fire_rate,
+            stream,
+            fire: Vec::new(),
+        })
+    }
+
+    /// One step.
+    pub fn step(&mut self) {
+        if self.fire_rate >= 1.0 {
+            self.grid.step(&self.program, None);
+            return;
+        }
+        let cells = self.grid.height() * self.grid.width();
+        self.fire.clear();
+        for _ in 0..cells {
+            self.fire.push(self.stream.uniform() < self.fire_rate);
+        }
+        self.grid.step(&self.program, Some(&self.fire));
+    }
+
+    /// Several steps.
+    pub fn steps(&mut self, count: usize) {
+        for _ in 0..count {
+            self.step();
+        }
+    }
+
+    /// Cells whose first channel is not as it should be.
+    pub fn wrong(&self, goal: impl Fn(usize, usize) -> bool) -> usize {
+        let (height, width) = (self.grid.height(), self.grid.width());
+        let cells = (0..height).flat_map(|y| (0..width).map(move |x| (y, x)));
+        cells
+            .filter(|&(y, x)| self.grid.get(0, y, x, 0) != goal(y, x))
+            .count()
+    }
+}
+
+/// The figures of an experiment's kind, for `summary.json`.
+pub fn evaluations(
+    spec: &LogicSpec,
+    data: &LogicData,
+    circuit: &HardCircuit,
+    seed: u64,
+) -> Result<Map<String, Value>> {
+    let mut figures = Map::new();
+    let key = Key::new(seed).purpose("evaluations");
+    match data.target {
+        Goal::Life => {
+            figures.insert("boards_right".into(), json!(life_boards_right(circuit)));
+            let wrong = life_on_a_torus(circuit, 128, 300, key)?;
+            figures.insert("life_wrong_cells_128x128x300".into(), json!(wrong));
+        }
+        Goal::Checkerboard => {
+            let rate = spec.fire_rate;
+            let player = |size: usize, rate: f64, index: u64| {
+                Player::new(circuit, data.start, rate, [size, size], key.index(index))
+            };
+            let goal = patterns::checkerboard;
+            // A cell that fires now and then needs more steps for the same way.
+            let (size, steps) = if rate < 1.0 { (56, 200) } else { (64, 80) };
+            let mut grid = player(size, rate, 0)?;
+            grid.steps(steps);
+            let name = format!("cells_wrong_at_{size}");
+            figures.insert(name, json!(grid.wrong(goal)));
+            if size != 64 {
+                let mut large = player(64, rate, 4)?;
+                large.steps(steps);
+                figures.insert("cells_wrong_at_64".into(), json!(large.wrong(goal)));
+            }
+            let corner = size / 2 - 10;
+            for _ in 0..40 {
+                grid.step();
+                grid.grid.erase(0, [corner, corner, 20, 20]);
+            }
+            figures.insert("cells_wrong_damaged".into(), json!(grid.wrong(goal)));
+            grid.steps(steps);
+            figures.insert("cells_wrong_healed".into(), json!(grid.wrong(goal)));
+            // The published test fires with 0.6, whatever the training.
+            let mut noisy = player(64, 0.6, 1)?;
+            let mut places = key.index(2).stream();
+            let mut error = 0;
+            for t in 0..4000 {
+                noisy.step();
+                let (x, y) = (places.below(55), places.below(55));
+                noisy.grid.erase(0, [x, y, 10, 10]);
+                if t >= 2000 {
+                    error += noisy.wrong(goal);
+                }
+            }
+            figures.insert("robustness_mean_error".into(), json!(error as f64 / 2000.0));
+        }
+        Goal::Bitmap => {
+            // A torus twice as large shows the same picture around the middle, and nothing else.
+            let [height, width] = data.grid;
+            if data.start == Start::Centre && spec.boundary == BoundaryCondition::Periodic {
+                let size = [2 * height, 2 * width];
+                let rate = spec.fire_rate;
+                let mut grid = Player::new(circuit, data.start, rate, size, key.index(3))?;
+                grid.steps(spec.steps);
+                let picture = data.goal(spec.channels, spec.boundary, &[]);
+                let read = data.read_channels();
+                let wrong = grid.wrong(|y, x| {
+                    let inside = |i: usize, n: usize| (n / 2..n / 2 + n).contains(&i);
+                    inside(y, height)
+                        && inside(x, width)
+                        && picture[((y - height / 2) * width + x - width / 2) * read] > 0.5
+                });
+                let name = format!("cells_wrong_at_{}x{}", 2 * height, 2 * width);
+                figures.insert(name, json!(wrong));
+            }
+        }
+    }
+    Ok(figures)
+}
+
+/// Of all 512 neighbourhoods, those whose middle becomes what Life says.
+pub fn life_boards_right(circuit: &HardCircuit) -> usize {
+    let right = |board: &usize| {
+        let around: Vec<bool> = (0..9).map(|i| board >> i & 1 == 1).collect();
+        let neighbours = around.iter().filter(|&&n| n).count() - usize::from(around[4]);
+        let alive = neighbours == 3 || around[4] && neighbours == 2;
+        circuit.cell(&around)[0] == alive
+    };
+    (0..512).filter(right).count()
+}
+
+/// Cells that differ from the true rule, added up over the steps, from a random start on a torus.
+fn life_on_a_torus(circuit: &HardCircuit, size: usize, steps: usize, key: Key) -> Result<usize> {
+    let mut player = Player::new(circuit, Start::Random, 1.0, [size, size], key)?;
+    let torus = BoundaryCondition::Periodic;
+    let mut exact = NGrid::from_values(size, size, 1, torus, player.grid.bits(0))?;
+    let mut wrong = 0;
+    for _ in 0..steps {
+        player.step();
+        exact = patterns::life(&exact);
+        wrong += player.wrong(|y, x| exact.cell(y, x)[0]);
+    }
+    Ok(wrong)
+}

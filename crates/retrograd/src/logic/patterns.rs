@@ -1,0 +1,233 @@
+//! What an automaton starts from and what it should become.
+
+use serde::{Deserialize, Serialize};
+
+use super::{BoundaryCondition, NGrid};
+use crate::rng::Stream;
+use crate::{Error, Result};
+
+/// What the cells are before the first step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Start {
+    /// Random bits in all channels, new ones for every batch.
+    Random,
+    /// Zeros.
+    Zeros,
+    /// Zeros, and ones in all channels of the cell in the middle.
+    Centre,
+}
+
+/// What the first channels should be after the last step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Goal {
+    /// One step of Conway's Game of Life.
+    Life,
+    /// Squares of 2×2 cells, alternating.
+    Checkerboard,
+    /// A picture, [`LogicData::bitmap`].
+    Bitmap,
+}
+
+/// The `[data]` table of an automaton's experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogicData {
+    /// Rows and columns.
+    pub grid: [usize; 2],
+    /// What the cells are at first.
+    pub start: Start,
+    /// What they should become.
+    pub target: Goal,
+    /// For `bitmap`: for each channel that is looked at, a hexadecimal number for every row, the
+    /// most significant bit leftmost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bitmap: Vec<Vec<String>>,
+}
+
+impl LogicData {
+    /// Everything fits a model of that many channels.
+    pub fn check(&self, channels: usize) -> Result<()> {
+        let [height, width] = self.grid;
+        super::grid::check_shape(height, width, channels)?;
+        if self.target == Goal::Bitmap {
+            if self.bitmap.is_empty() || self.bitmap.len() > channels {
+                return Err(Error::invalid(
+                    "data.bitmap",
+                    format!("{} pictures", self.bitmap.len()),
+                    format!("1 to {channels}, one for each channel that is looked at"),
+                ));
+            }
+            self.picture().map(|_| ())
+        } else if self.bitmap.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::invalid(
+                "data.bitmap",
+                "a bitmap",
+                "target = \"bitmap\" to use it",
+            ))
+        }
+    }
+
+    /// The channels that the loss reads.
+    pub fn read_channels(&self) -> usize {
+        match self.target {
+            Goal::Bitmap => self.bitmap.len(),
+            _ => 1,
+        }
+    }
+
+    /// The bitmap as bits, (y, x, channel).
+    fn picture(&self) -> Result<Vec<bool>> {
+        let [height, width] = self.grid;
+        let channels = self.bitmap.len();
+        let mut bits = vec![false; height * width * channels];
+        for (c, rows) in self.bitmap.iter().enumerate() {
+            if rows.len() != height {
+                return Err(Error::invalid(
+                    format!("data.bitmap[{c}]"),
+                    format!("{} rows", rows.len()),
+                    format!("{height}, as the grid has"),
+                ));
+            }
+            for (y, row) in rows.iter().enumerate() {
+                let digits = width.div_ceil(4);
+                let bad = |_| {
+                    Error::invalid(
+                        format!("data.bitmap[{c}][{y}]"),
+                        format!("{row:?}"),
+                        format!("{digits} hexadecimal digits for {width} cells"),
+                    )
+                };
+                if row.len() != digits || width > 128 {
+                    return Err(bad(()));
+                }
+                let number = u128::from_str_radix(row, 16).map_err(|_| bad(()))?;
+                // The last digit's spare bits, where the width is not a multiple of 4, are on the
+                // right.
+                for x in 0..width {
+                    bits[(y * width + x) * channels + c] = number >> (digits * 4 - 1 - x) & 1 == 1;
+                }
+            }
+        }
+        Ok(bits)
+    }
+
+    /// Fills a state of (batch, y, x, channel) with what the cells are at first.
+    pub fn fill_start(&self, channels: usize, stream: &mut Stream, state: &mut [f32]) {
+        let [height, width] = self.grid;
+        match self.start {
+            Start::Random => {
+                for bits in state.chunks_mut(32) {
+                    let word = stream.u32();
+                    for (i, v) in bits.iter_mut().enumerate() {
+                        *v = (word >> i & 1) as f32;
+                    }
+                }
+            }
+            Start::Zeros => state.fill(0.0),
+            Start::Centre => {
+                state.fill(0.0);
+                for grid in state.chunks_exact_mut(height * width * channels) {
+                    let first = (height / 2 * width + width / 2) * channels;
+                    grid[first..first + channels].fill(1.0);
+                }
+            }
+        }
+    }
+
+    /// What the read channels of one grid should become, (y, x, read channel), from the start's
+    /// state (y, x, channel).
+    pub fn goal(&self, channels: usize, boundary: BoundaryCondition, start: &[f32]) -> Vec<f32> {
+        let [height, width] = self.grid;
+        let number = |b: bool| f32::from(u8::from(b));
+        match self.target {
+            Goal::Bitmap => {
+                let picture = self.picture().unwrap_or_default();
+                picture.into_iter().map(number).collect()
+            }
+            Goal::Checkerboard => {
+                let cells = (0..height).flat_map(|y| (0..width).map(move |x| (y, x)));
+                cells.map(|(y, x)| number(checkerboard(y, x))).collect()
+            }
+            Goal::Life => {
+                let alive = start.iter().step_by(channels).map(|&v| v > 0.5).collect();
+                let grid = NGrid::from_values(height, width, 1, boundary, alive);
+                grid.map_or(Vec::new(), |grid| {
+                    life(&grid).values.into_iter().map(number).collect()
+                })
+            }
+        }
+    }
+}
+
+/// Squares of 2×2 cells, alternating.
+pub fn checkerboard(y: usize, x: usize) -> bool {
+    (x / 2 + y / 2) % 2 == 1
+}
+
+/// One step of Conway's Game of Life.
+pub fn life(grid: &NGrid<bool>) -> NGrid<bool> {
+    let mut next = grid.clone();
+    for y in 0..grid.height() {
+        for x in 0..grid.width() {
+            let around = grid.neighbourhood(y, x, 0);
+            let alive = around[4];
+            let neighbours = around.iter().filter(|&&n| n).count() - usize::from(alive);
+            next.cell_mut(y, x)[0] = neighbours == 3 || alive && neighbours == 2;
+        }
+    }
+    next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Key;
+
+    fn data(bitmap: &[&str]) -> LogicData {
+        LogicData {
+            grid: [2, 6],
+            start: Start::Centre,
+            target: Goal::Bitmap,
+            bitmap: vec![bitmap.iter().map(|s| s.to_string()).collect()],
+        }
+    }
+
+    #[test]
+    fn bitmaps_of_the_wrong_size_are_refused() {
+        data(&["84", "fc"]).check(3).unwrap();
+        for bad in [&["84"][..], &["84", "f"], &["84", "fff"], &["84", "zz"]] {
+            let error = data(bad).check(3).unwrap_err().to_string();
+            assert!(error.contains("data.bitmap[0]"), "{error}");
+        }
+        let mut three = data(&["84", "fc"]);
+        three.bitmap = vec![three.bitmap[0].clone(); 3];
+        assert!(three.check(2).is_err());
+        let goal = data(&["84", "fc"]).goal(3, BoundaryCondition::Zero, &[]);
+        assert_eq!(goal, [1., 0., 0., 0., 0., 1., 1., 1., 1., 1., 1., 1.]);
+    }
+
+    #[test]
+    fn starts_are_what_they_say() {
+        let mut state = vec![0.5; 2 * 6 * 2];
+        let stream = &mut Key::new(1).stream();
+        data(&["84", "fc"]).fill_start(2, stream, &mut state);
+        assert_eq!(state.iter().sum::<f32>(), 2.0);
+        assert_eq!(state[(6 + 3) * 2..(6 + 3) * 2 + 2], [1.0, 1.0]);
+    }
+
+    #[test]
+    fn a_blinker_blinks() {
+        let torus = BoundaryCondition::Periodic;
+        let mut grid = NGrid::new(5, 5, 1, torus).unwrap();
+        for x in 1..4 {
+            grid.cell_mut(2, x)[0] = true;
+        }
+        let once = life(&grid);
+        assert!(once.cell(1, 2)[0] && once.cell(3, 2)[0] && !once.cell(2, 1)[0]);
+        assert_eq!(life(&once), grid);
+    }
+}

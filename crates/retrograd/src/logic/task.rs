@@ -1,0 +1,391 @@
+//! Automata in the training loop: the five experiments and your own patterns.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::evaluate::{Player, evaluations};
+use super::gates::{GATES, NAMES, hardest};
+use super::hard::{Program, active_gates, gate_counts};
+use super::patterns::{Goal, LogicData, Start};
+use super::{BitGrid, HardCircuit, LogicBatch, LogicCa, LogicSpec, channel_target, picture};
+use crate::rng::Key;
+use crate::train::{Content, Example, Experiment, Figure, Findings, Metrics, Task, write_atomic};
+use crate::{Error, Loss, Result};
+
+/// An automaton's experiment.
+pub struct LogicTask {
+    model: LogicCa,
+    data: LogicData,
+    batch: usize,
+    seed: u64,
+    /// The last batch's start, masks and goal: hard and soft loss are compared on the same.
+    start: Vec<f32>,
+    fire: Option<Vec<bool>>,
+    goal: Vec<f32>,
+    /// The gates as they were chosen at the last evaluation, and their program.
+    ops: Vec<u8>,
+    program: Option<Program>,
+    grid: BitGrid,
+}
+
+impl LogicTask {
+    /// From an experiment file.
+    pub fn new(experiment: &Experiment) -> Result<Self> {
+        let spec: LogicSpec = experiment.model_as()?;
+        let data: LogicData = experiment.data_as()?;
+        spec.check()?;
+        data.check(spec.channels)?;
+        if let Some(loss) = experiment.train.loss
+            && loss != Loss::SumSquares
+        {
+            return Err(Error::invalid("train.loss", loss.name(), "sum_squares"));
+        }
+        let batch = experiment.train.batch.unwrap_or(1);
+        let seed = experiment.train.seed;
+        let [height, width] = data.grid;
+        let grid = BitGrid::new([batch, height, width], spec.channels, spec.boundary)?;
+        Ok(LogicTask {
+            model: LogicCa::new(spec, seed)?,
+            data,
+            batch,
+            seed,
+            start: Vec::new(),
+            fire: None,
+            goal: Vec::new(),
+            ops: Vec::new(),
+            program: None,
+            grid,
+        })
+    }
+
+    /// What the cells start from and should become.
+    pub fn data(&self) -> &LogicData {
+        &self.data
+    }
+
+    /// Draws start, masks and goal of a step.
+    fn draw(&mut self, step: u64) {
+        let spec = self.model.spec();
+        let [height, width] = self.data.grid;
+        let cells = self.batch * height * width;
+        let key = Key::new(self.seed);
+        self.start.resize(cells * spec.channels, 0.0);
+        let mut stream = key.purpose("start").step(step).stream();
+        self.data
+            .fill_start(spec.channels, &mut stream, &mut self.start);
+        if spec.fire_rate < 1.0 {
+            let mut stream = key.purpose("fire").step(step).stream();
+            let fire = self.fire.get_or_insert_default();
+            fire.clear();
+            let rate = spec.fire_rate as f32;
+            fire.extend((0..spec.steps * height * width).map(|_| stream.uniform_f32() < rate));
+        }
+        if self.goal.is_empty() || self.data.target == Goal::Life {
+            self.goal.clear();
+            for start in self.start.chunks_exact(height * width * spec.channels) {
+                let goal = self.data.goal(spec.channels, spec.boundary, start);
+                self.goal.extend(goal);
+            }
+        }
+    }
+
+    /// Runs the hard automaton from the last batch's start; its program is made anew only when a
+    /// gate has changed.
+    fn run_hard(&mut self, params: &[f32]) {
+        if self.start.is_empty() {
+            self.draw(0);
+        }
+        let logits = params.chunks_exact(GATES);
+        let same = self.ops.len() == logits.len()
+            && logits
+                .clone()
+                .zip(&self.ops)
+                .all(|(l, &op)| hardest(l) == op);
+        if !same {
+            self.ops.clear();
+            self.ops.extend(logits.map(hardest));
+            self.program = None;
+        }
+        let circuit = || Program::new(&HardCircuit::with_ops(&self.model, &self.ops));
+        let program = self.program.get_or_insert_with(circuit);
+        self.grid.load(&self.start);
+        let [height, width] = self.data.grid;
+        for t in 0..self.model.spec().steps {
+            let cells = t * height * width..(t + 1) * height * width;
+            let fire = self.fire.as_ref().map(|f| &f[cells]);
+            self.grid.step(program, fire);
+        }
+    }
+
+    /// Cells of the last hard run that differ from the goal: each adds 1 to the sum of squares.
+    fn hard_loss(&self) -> usize {
+        let [height, width] = self.data.grid;
+        let read = self.data.read_channels();
+        let mut goal = self.goal.iter();
+        let mut wrong = 0;
+        for sample in 0..self.batch {
+            for y in 0..height {
+                for x in 0..width {
+                    for c in 0..read {
+                        let wanted = goal.next().is_some_and(|&g| g > 0.5);
+                        wrong += usize::from(self.grid.get(sample, y, x, c) != wanted);
+                    }
+                }
+            }
+        }
+        wrong
+    }
+
+    /// The grids of a run for pictures: larger than in training where the pattern has no size of
+    /// its own, with a wound that heals where it can.
+    fn film(&self, circuit: &HardCircuit) -> Result<Vec<BitGrid>> {
+        let spec = self.model.spec();
+        let size = match self.data.target {
+            Goal::Life => [64, 64],
+            Goal::Checkerboard => [48, 48],
+            Goal::Bitmap => self.data.grid,
+        };
+        let key = Key::new(self.seed).purpose("film");
+        let start = match self.data.target {
+            Goal::Life => Start::Random,
+            _ => self.data.start,
+        };
+        let mut player = Player::new(circuit, start, spec.fire_rate, size, key)?;
+        let mut film = vec![player.grid.clone()];
+        let slow = if spec.fire_rate < 1.0 { 3 } else { 1 };
+        let (steps, wound) = match self.data.target {
+            Goal::Life => (80, None),
+            Goal::Checkerboard => (48 * slow, Some(48 * slow)),
+            Goal::Bitmap => (spec.steps, None),
+        };
+        for t in 1..=steps {
+            player.step();
+            if t % slow == 0 {
+                film.push(player.grid.clone());
+            }
+        }
+        if let Some(steps) = wound {
+            player
+                .grid
+                .erase(0, [size[1] / 2 - 8, size[0] / 2 - 8, 16, 16]);
+            film.push(player.grid.clone());
+            for t in 1..=steps {
+                player.step();
+                if t % slow == 0 {
+                    film.push(player.grid.clone());
+                }
+            }
+        }
+        Ok(film)
+    }
+}
+
+impl Task for LogicTask {
+    type Model = LogicCa;
+
+    fn model(&self) -> &LogicCa {
+        &self.model
+    }
+
+    fn model_mut(&mut self) -> &mut LogicCa {
+        &mut self.model
+    }
+
+    fn loss(&self) -> Loss {
+        Loss::SumSquares
+    }
+
+    fn steps_per_epoch(&self) -> u64 {
+        1
+    }
+
+    fn batch(&mut self, step: u64, example: &mut Option<Example<LogicCa>>) -> Result<()> {
+        self.draw(step);
+        let [height, width] = self.data.grid;
+        let channels = self.model.spec().channels;
+        let read = self.data.read_channels();
+        match example {
+            Some(example) => {
+                example.input.state.copy_from_slice(&self.start);
+                if let (Some(to), Some(from)) = (&mut example.input.fire, &self.fire) {
+                    to.copy_from_slice(from);
+                }
+                if self.data.target == Goal::Life {
+                    let cells = example.target.values.chunks_exact_mut(channels);
+                    for (cell, goal) in cells.zip(self.goal.chunks_exact(read)) {
+                        cell[..read].copy_from_slice(goal);
+                    }
+                }
+            }
+            None => {
+                let size = [self.batch, height, width];
+                let (start, fire) = (self.start.clone(), self.fire.clone());
+                *example = Some(Example {
+                    input: LogicBatch::new(&self.model, start, size, fire)?,
+                    target: channel_target(&self.goal, read, channels),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self, params: &[f32], _epoch: u64) -> Result<Metrics> {
+        self.run_hard(params);
+        let mut metrics = vec![
+            ("hard_loss".to_string(), self.hard_loss() as f64),
+            ("active_gates".to_string(), active_gates(params) as f64),
+        ];
+        if self.data.target == Goal::Life {
+            let circuit = HardCircuit::with_ops(&self.model, &self.ops)
+                .fold(false)
+                .prune();
+            let right = super::evaluate::life_boards_right(&circuit);
+            metrics.push(("boards_right".into(), right as f64));
+        }
+        Ok(metrics)
+    }
+
+    fn best_by(&self) -> (&'static str, bool) {
+        // The hard loss of one batch reaches 0 by luck before it stays there: the last parameters
+        // are the ones to keep, and no figure of this name is given.
+        ("the last epoch", true)
+    }
+
+    fn picture(&mut self, params: &[f32]) -> Option<String> {
+        if self.data.target == Goal::Life {
+            return None; // Nine cells show nothing.
+        }
+        let _ = params; // `evaluate` has just run it.
+        Some(picture::text(&self.grid, self.data.read_channels()))
+    }
+
+    fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {
+        let raw = HardCircuit::of(&self.model, params);
+        let circuit = raw.simplify();
+        let read = self.data.read_channels();
+        let mut findings = Findings::default();
+        let summary = &mut findings.summary;
+        self.run_hard(params);
+        summary.insert("hard_loss".into(), json!(self.hard_loss()));
+        summary.insert("active_gates".into(), json!(active_gates(params)));
+        summary.insert("circuit_gates".into(), json!(circuit.gates.len()));
+        if let Some(history) = read_metrics(&run.join("metrics.csv")) {
+            summary.insert("soft_loss".into(), json!(history.soft));
+            summary.insert("first_perfect_epoch".into(), json!(history.first));
+            summary.insert("perfect_since_epoch".into(), json!(history.since));
+        }
+        let spec = self.model.spec();
+        summary.extend(evaluations(spec, &self.data, &circuit, self.seed)?);
+
+        let film = self.film(&circuit)?;
+        let chosen: Vec<BitGrid> = match film.len() {
+            0..=8 => film.clone(),
+            n => (0..8).map(|i| film[i * (n - 1) / 7].clone()).collect(),
+        };
+        let strip = picture::strip(&chosen, read)?;
+        let gif = picture::gif(&film, read, 80)?;
+        write(&run.join("pattern.png"), &strip)?;
+        write(&run.join("pattern.gif"), &gif)?;
+        write_circuit(&circuit, run)?;
+        let counts = gate_counts(params);
+        let mut table = String::from("gate,count\n");
+        for (name, count) in NAMES.iter().zip(counts) {
+            table += &format!("{name},{count}\n");
+        }
+        write(&run.join("gates.csv"), table.as_bytes())?;
+
+        findings.figures = vec![
+            Figure {
+                title: "The pattern over time".into(),
+                caption: "The hard automaton, bit by bit.".into(),
+                content: Content::Png(strip),
+            },
+            Figure {
+                title: "Animation".into(),
+                caption: String::new(),
+                content: Content::Gif(gif),
+            },
+        ];
+        if let Some(svg) = circuit.to_svg() {
+            findings.figures.push(Figure {
+                title: "The circuit".into(),
+                caption: format!(
+                    "{} gates of a cell are left of {}: inputs (channel, neighbour) on the left, \
+                     new channels on the right.",
+                    circuit.gates.len(),
+                    raw.gates.len()
+                ),
+                content: Content::Svg(svg),
+            });
+        }
+        findings.figures.push(Figure {
+            title: "Gates".into(),
+            caption: "Chosen by training, kernels counted once.".into(),
+            content: Content::Table {
+                header: vec!["gate".into(), "count".into()],
+                rows: NAMES
+                    .iter()
+                    .zip(counts)
+                    .map(|(name, count)| vec![name.to_string(), count.to_string()])
+                    .collect(),
+            },
+        });
+        Ok(findings)
+    }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_atomic(path, |file| file.write_all(bytes))
+}
+
+/// The circuit in all its forms, into a folder.
+pub fn write_circuit(circuit: &HardCircuit, folder: &Path) -> Result<()> {
+    write(&folder.join("circuit.json"), circuit.to_json().as_bytes())?;
+    write(&folder.join("circuit.c"), circuit.to_c().as_bytes())?;
+    write(&folder.join("circuit.v"), circuit.to_verilog().as_bytes())?;
+    if let Some(svg) = circuit.to_svg() {
+        write(&folder.join("circuit.svg"), svg.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// What the evaluated epochs say.
+struct History {
+    /// The last training loss.
+    soft: f64,
+    /// The first epoch with hard loss 0.
+    first: Option<u64>,
+    /// The first epoch from which on it stays 0.
+    since: Option<u64>,
+}
+
+fn read_metrics(path: &Path) -> Option<History> {
+    let mut reader = csv::Reader::from_path(path).ok()?;
+    let header = reader.headers().ok()?.clone();
+    let column = |name: &str| header.iter().position(|h| h == name);
+    let (epoch, soft, hard) = (
+        column("epoch")?,
+        column("train_loss")?,
+        column("hard_loss")?,
+    );
+    let mut history = History {
+        soft: f64::NAN,
+        first: None,
+        since: None,
+    };
+    for record in reader.records() {
+        let record = record.ok()?;
+        history.soft = record.get(soft)?.parse().ok()?;
+        let wrong: f64 = record.get(hard)?.parse().ok()?;
+        let epoch: u64 = record.get(epoch)?.parse().ok()?;
+        if wrong > 0.0 {
+            history.since = None;
+        } else {
+            history.first = history.first.or(Some(epoch));
+            history.since = history.since.or(Some(epoch));
+        }
+    }
+    Some(history)
+}
