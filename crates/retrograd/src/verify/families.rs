@@ -37,13 +37,22 @@ pub struct Family {
 const BUNDLE: &str = "retrograd-reference-1";
 
 /// All families that can be checked against bundles.
-pub const FAMILIES: &[Family] = &[Family {
-    name: "network",
-    format: BUNDLE,
-    cpu: against::<crate::nn::Network>,
-    gpu: None,
-    built_in: super::builtin::network::built_in,
-}];
+pub const FAMILIES: &[Family] = &[
+    Family {
+        name: "network",
+        format: BUNDLE,
+        cpu: against::<crate::nn::Network>,
+        gpu: None,
+        built_in: super::builtin::network::built_in,
+    },
+    Family {
+        name: "logic_ca",
+        format: BUNDLE,
+        cpu: against::<crate::logic::LogicCa>,
+        gpu: None,
+        built_in: Vec::new,
+    },
+];
 
 /// The built-in models of all families.
 pub fn built_in() -> Vec<BuiltIn> {
