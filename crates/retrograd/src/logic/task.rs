@@ -1,6 +1,5 @@
 //! Automata in the training loop: the five experiments and your own patterns.
 
-use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::json;
@@ -10,8 +9,9 @@ use super::gates::{GATES, NAMES, hardest};
 use super::hard::{Program, active_gates, gate_counts};
 use super::patterns::{Goal, LogicData, Start};
 use super::{BitGrid, HardCircuit, LogicBatch, LogicCa, LogicSpec, channel_target, picture};
+use crate::data::write_whole;
 use crate::rng::Key;
-use crate::train::{Content, Example, Experiment, Figure, Findings, Metrics, Task, write_atomic};
+use crate::train::{Content, Example, Experiment, Figure, Findings, Metrics, Task};
 use crate::{Error, Loss, Result};
 
 /// An automaton's experiment.
@@ -337,7 +337,7 @@ impl Task for LogicTask {
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    write_atomic(path, |file| file.write_all(bytes))
+    write_whole(path, |file| file.write_all(bytes))
 }
 
 /// The circuit in all its forms, into a folder.
