@@ -46,6 +46,17 @@ impl Key {
         Key { index, ..self }
     }
 
+    /// The eight words that key the stream, for a kernel that draws it elsewhere.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn words(self) -> [u32; 8] {
+        let [a, b, c, d] = [self.seed, self.purpose, self.step, self.index];
+        [a, b, c, d]
+            .map(|word| [word as u32, (word >> 32) as u32])
+            .as_flattened()
+            .try_into()
+            .expect("eight words")
+    }
+
     /// The stream of this key, from its start.
     pub fn stream(self) -> Stream {
         let mut bytes = [0; 32];

@@ -1,1 +1,30 @@
-//! To come.
+//! Networks on a GPU, through wgpu: any vendor's card, or Mesa's software Vulkan.
+//!
+//! - [`Gpu`] is an open device, chosen from the adapters there are, with public [`Counters`].
+//! - [`GpuNetwork`] holds a network's parameters, gradients and activations on it. What a batch size
+//!   needs is recorded once, buffers, bind groups and dispatches, and replayed.
+//! - A native step is one submit and no wait: forward, loss, backward, clipping by the global norm
+//!   and the optimizer ([`GpuOptimizer`]) stay on the device; losses come back when they are ready.
+//! - A hybrid step brings the gradient back and steps on the CPU.
+//!
+//! The flat vectors have the CPU's stored order, so weights and optimizer state move between the
+//! devices as they are. Kernels are WGSL files beside the layer they belong to; no float atomics,
+//! every sum in a fixed order: the same adapter gives the same bits every run.
+
+mod device;
+pub(crate) mod kernels;
+pub(crate) mod layer;
+mod network;
+mod optimizer;
+mod plan;
+pub(crate) mod recording;
+mod status;
+mod train;
+mod verifier;
+
+pub use device::{AdapterDescription, Choice, Counters, Gpu};
+pub use network::GpuNetwork;
+pub use optimizer::{GpuAdam, GpuOptimizer};
+pub use status::StepLoss;
+pub use train::TrainOptions;
+pub use verifier::GpuVerifier;

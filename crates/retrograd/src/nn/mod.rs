@@ -23,4 +23,6 @@ pub(crate) mod upsample;
 
 pub use activation::Activation;
 pub use network::{Network, NetworkTape};
+#[cfg(feature = "gpu")]
+pub(crate) use network::{Node, Value};
 pub use spec::{Base, LayerSpec, NetworkSpec, Outside, PaddingMode};

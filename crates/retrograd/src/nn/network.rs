@@ -506,15 +506,14 @@ impl Model for Network {
                     [0..total, 0..total]
                 };
                 let fault = self.fault.filter(|fault| fault.at::<T>(layer));
-                let wrong = fault.map(|f| f.skip(&d_y, &self.shapes[layer], samples, ranges.clone()));
+                let wrong =
+                    fault.map(|f| f.skip(&d_y, &self.shapes[layer], samples, ranges.clone()));
                 let (d_y, ranges) = match &wrong {
                     Some((d_y, ranges)) => (&d_y[..], ranges.clone()),
                     None => (&d_y[..], ranges),
                 };
                 let drops = fault.and_then(|f| f.drops());
-                for (branch, (value, range)) in
-                    [before, with].into_iter().zip(ranges).enumerate()
-                {
+                for (branch, (value, range)) in [before, with].into_iter().zip(ranges).enumerate() {
                     if !is_wanted(value) || drops == Some(branch) {
                         continue;
                     }

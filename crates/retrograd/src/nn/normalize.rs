@@ -3,6 +3,9 @@
 //!
 //! Statistics live in the buffers `N.mean` and `N.std`; d_x = d_y / std.
 
+#[cfg(feature = "gpu")]
+mod gpu;
+
 use super::layer::{Backward, Describe, Forward, Layer, check_shape};
 use crate::{Buffer, Error, Result, Scalar};
 

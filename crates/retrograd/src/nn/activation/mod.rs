@@ -12,6 +12,8 @@
 //! At the kink of the ReLUs the derivative is that of the left side, as in PyTorch.
 
 mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
 
 use serde::{Deserialize, Serialize};
 

@@ -12,6 +12,8 @@
 //!   padding applied to d_x̄: cut off for zeros, added back to the mirrored pixel for `reflect`.
 
 pub(crate) mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod reference;
 #[cfg(test)]
 mod tests;

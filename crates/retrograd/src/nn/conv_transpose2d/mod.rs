@@ -13,6 +13,8 @@
 //! In f32 the kernels of the convolution that this is the adjoint of do the work: forward is its
 //! input gradient, and the other way round.
 
+#[cfg(feature = "gpu")]
+mod gpu;
 mod reference;
 
 use super::conv2d::{Conv2d, cpu};

@@ -7,6 +7,8 @@
 //! - d_b[o] = Σ_r d_y[r,o]
 
 mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod reference;
 
 use super::layer::{Backward, Describe, Forward, Layer, TENSORS, TensorSpec, uniform};

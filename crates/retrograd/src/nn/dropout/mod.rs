@@ -4,6 +4,9 @@
 //!
 //! y = m·x and d_x = m·d_y with m = 0 or 1/(1−p).
 
+#[cfg(feature = "gpu")]
+mod gpu;
+
 use super::layer::{Backward, Describe, Forward, Layer, room};
 use crate::{Scalar, parallel};
 

@@ -24,6 +24,8 @@
 //! Weights are stored \[in\]\[basis\]\[out\] and \[in\]\[out\]: the loops of the fast kernels run
 //! over outputs, contiguously. Files see PyTorch's (out, in, basis).
 
+#[cfg(feature = "gpu")]
+mod gpu;
 mod reference;
 
 use super::layer::{

@@ -16,6 +16,9 @@
 //! (momentum 0.1, running variance over n−1, as PyTorch); they are buffers, not parameters. In
 //! inference the statistics are constants: d_x = g/√(σ² + ε).
 
+#[cfg(feature = "gpu")]
+mod gpu;
+
 use super::layer::{
     Backward, Describe, Forward, Layer, Saved, TENSORS, TensorSpec, check_shape, room,
 };
@@ -85,6 +88,12 @@ impl Norm {
                 ((sample * self.channels + s) * self.plane + k, s)
             }
         }
+    }
+
+    /// The channels of running statistics, where there are any.
+    #[cfg(feature = "gpu")]
+    pub fn running_channels(&self) -> Option<usize> {
+        self.running.as_ref().map(|_| self.channels)
     }
 
     /// Constants instead of the batch's statistics?

@@ -6,6 +6,9 @@
 //!
 //! Windows may overlap (stride < kernel): gradients add up.
 
+#[cfg(feature = "gpu")]
+mod gpu;
+
 use super::layer::{Backward, Describe, Forward, Layer, Saved};
 use crate::Scalar;
 

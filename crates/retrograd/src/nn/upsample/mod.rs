@@ -2,6 +2,9 @@
 //!
 //! Backward is its adjoint, the sum over each s × s block: d_x[c,i,j] = Σ_ab d_y[c, s·i+a, s·j+b].
 
+#[cfg(feature = "gpu")]
+mod gpu;
+
 use super::layer::{Backward, Describe, Forward, Layer};
 use crate::Scalar;
 

@@ -1,0 +1,546 @@
+//! Adapters, the chosen device, its pipelines and its counters.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use wgpu::util::DeviceExt;
+
+use super::kernels::Kernel;
+use crate::{Error, Result};
+
+/// What an adapter is and can do.
+#[derive(Clone, Debug)]
+pub struct AdapterDescription {
+    /// Its place in the list, for `--device gpu:INDEX`.
+    pub index: usize,
+    /// The adapter's name.
+    pub name: String,
+    /// `vulkan`, `metal`, `dx12` …
+    pub backend: String,
+    /// Discrete, integrated, software …
+    pub kind: String,
+    /// The driver's name and version.
+    pub driver: String,
+    /// 16-bit floats in shaders.
+    pub f16: bool,
+    /// Subgroup operations.
+    pub subgroups: bool,
+    /// Timestamps, for `bench --profile`.
+    pub timestamps: bool,
+    /// The CPU can map the device's own buffers.
+    pub mappable: bool,
+    /// The largest buffer, in bytes.
+    pub max_buffer: u64,
+    /// The largest part of a buffer that a kernel can see, in bytes.
+    pub max_binding: u64,
+    /// The most workgroups along one axis of a dispatch.
+    pub max_workgroups: u32,
+    /// The most invocations in a workgroup.
+    pub max_invocations: u32,
+    /// Memory that a workgroup shares, in bytes.
+    pub workgroup_memory: u32,
+}
+
+/// Totals since the device was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Command buffers handed to the device.
+    pub submits: u64,
+    /// Kernels started.
+    pub dispatches: u64,
+    /// Times the CPU stood still until the device was done.
+    pub waits: u64,
+    /// Times the CPU was a whole ring of steps ahead and let the device catch up.
+    pub throttles: u64,
+    /// Bytes sent to the device.
+    pub bytes_up: u64,
+    /// Bytes brought back.
+    pub bytes_down: u64,
+}
+
+impl Counters {
+    /// What was added since an earlier reading.
+    pub fn since(self, earlier: Counters) -> Counters {
+        Counters {
+            submits: self.submits - earlier.submits,
+            dispatches: self.dispatches - earlier.dispatches,
+            waits: self.waits - earlier.waits,
+            throttles: self.throttles - earlier.throttles,
+            bytes_up: self.bytes_up - earlier.bytes_up,
+            bytes_down: self.bytes_down - earlier.bytes_down,
+        }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Counting {
+    pub submits: AtomicU64,
+    pub dispatches: AtomicU64,
+    pub waits: AtomicU64,
+    pub throttles: AtomicU64,
+    pub bytes_up: AtomicU64,
+    pub bytes_down: AtomicU64,
+}
+
+pub(crate) fn count(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+/// Which adapter to take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// A discrete card before an integrated one before software.
+    #[default]
+    Auto,
+    /// Its place in [`Gpu::adapters`].
+    Index(usize),
+    /// Part of its name, in any case.
+    Name(String),
+}
+
+impl Choice {
+    /// `auto`, a number, or a part of a name.
+    pub fn parse(text: &str) -> Self {
+        match text.trim() {
+            "" | "auto" => Choice::Auto,
+            text => text
+                .parse()
+                .map_or_else(|_| Choice::Name(text.into()), Choice::Index),
+        }
+    }
+}
+
+type PipelineKey = (&'static str, &'static str, Vec<(&'static str, u64)>);
+
+/// An open device. Shared by the networks on it.
+pub struct Gpu {
+    pub(crate) device: wgpu::Device,
+    pub(crate) queue: wgpu::Queue,
+    pub(crate) limits: wgpu::Limits,
+    pub(crate) timestamps: bool,
+    /// The CPU reads the device's own buffers: it shares its memory with the device.
+    pub(crate) mapped: bool,
+    pub(crate) counting: Counting,
+    description: AdapterDescription,
+    modules: Mutex<HashMap<&'static str, wgpu::ShaderModule>>,
+    pipelines: Mutex<HashMap<PipelineKey, wgpu::ComputePipeline>>,
+    trouble: Arc<Mutex<Option<Trouble>>>,
+    /// A deliberate fault: this text of the kernels is replaced by that.
+    mutation: Option<(String, String)>,
+}
+
+/// What the device reported behind our back.
+#[derive(Clone, Debug)]
+enum Trouble {
+    Lost(String),
+    Failed(String),
+}
+
+/// What is used where an adapter has it.
+const WISHES: wgpu::Features = wgpu::Features::SHADER_F16
+    .union(wgpu::Features::TIMESTAMP_QUERY)
+    .union(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS);
+
+impl Gpu {
+    /// All adapters, in a fixed order.
+    pub fn adapters() -> Vec<AdapterDescription> {
+        all_adapters()
+            .iter()
+            .enumerate()
+            .map(|(i, adapter)| describe(i, adapter))
+            .collect()
+    }
+
+    /// Opens an adapter. An error where there is none that fits.
+    pub fn open(choice: &Choice) -> Result<Arc<Self>> {
+        Self::open_with(choice, None)
+    }
+
+    /// With a deliberate fault: a piece of text in the kernels replaced by another, to show that
+    /// the checks see it.
+    #[doc(hidden)]
+    pub fn open_mutated(choice: &Choice, from: &str, to: &str) -> Result<Arc<Self>> {
+        Self::open_with(choice, Some((from.into(), to.into())))
+    }
+
+    fn open_with(choice: &Choice, mutation: Option<(String, String)>) -> Result<Arc<Self>> {
+        let adapters = all_adapters();
+        let descriptions: Vec<_> = adapters
+            .iter()
+            .enumerate()
+            .map(|(i, a)| describe(i, a))
+            .collect();
+        let index = choose(choice, &descriptions)?;
+        let adapter = &adapters[index];
+        let features = adapter.features() & WISHES;
+        let limits = adapter.limits();
+        let request = wgpu::DeviceDescriptor {
+            label: Some("retrograd"),
+            required_features: features,
+            required_limits: limits.clone(),
+            ..Default::default()
+        };
+        let (device, queue) =
+            block_on(adapter.request_device(&request)).map_err(|e| Error::Gpu {
+                what: format!("{} could not be opened: {e}", descriptions[index].name),
+                advice: "close programs that hold the device, or choose another one of \
+                         `retrograd devices`"
+                    .into(),
+            })?;
+        let trouble = Arc::new(Mutex::new(None));
+        let lost = Arc::clone(&trouble);
+        device.set_device_lost_callback(move |reason, message| {
+            let text = format!("{reason:?} {message}");
+            *lock(&lost) = Some(Trouble::Lost(text.trim().into()));
+        });
+        let failed = Arc::clone(&trouble);
+        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+            lock(&failed).get_or_insert_with(|| Trouble::Failed(error.to_string()));
+        }));
+        Ok(Arc::new(Gpu {
+            device,
+            queue,
+            limits,
+            timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+            mapped: features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS)
+                && ["integrated", "software"].contains(&&descriptions[index].kind[..]),
+            counting: Counting::default(),
+            description: descriptions[index].clone(),
+            modules: Mutex::default(),
+            pipelines: Mutex::default(),
+            trouble,
+            mutation,
+        }))
+    }
+
+    /// The adapter behind it.
+    pub fn description(&self) -> &AdapterDescription {
+        &self.description
+    }
+
+    /// Totals since it was opened.
+    pub fn counters(&self) -> Counters {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counters {
+            submits: read(&self.counting.submits),
+            dispatches: read(&self.counting.dispatches),
+            waits: read(&self.counting.waits),
+            throttles: read(&self.counting.throttles),
+            bytes_up: read(&self.counting.bytes_up),
+            bytes_down: read(&self.counting.bytes_down),
+        }
+    }
+
+    /// Gives the device up, as if it were lost: everything after it is an error.
+    pub fn destroy(&self) {
+        self.device.destroy();
+        let _ = self.device.poll(wgpu::PollType::Poll);
+        lock(&self.trouble).get_or_insert_with(|| Trouble::Lost("destroyed".into()));
+    }
+
+    /// An error if the device was lost or refused something.
+    pub fn check(&self) -> Result<()> {
+        match lock(&self.trouble).clone() {
+            None => Ok(()),
+            Some(Trouble::Lost(text)) => Err(Error::Gpu {
+                what: format!("{} was lost ({text})", self.description.name),
+                advice: "the CPU copy of the weights is the last that was synchronised; resume \
+                         from the last checkpoint, with --device cpu if it happens again"
+                    .into(),
+            }),
+            Some(Trouble::Failed(text)) => Err(Error::Gpu {
+                what: text,
+                advice: "this is a limit or a fault of the driver; try a smaller batch, another \
+                         adapter of `retrograd devices`, or --device cpu"
+                    .into(),
+            }),
+        }
+    }
+
+    /// A buffer of that many bytes, zeroed. An error where it exceeds a limit or memory is short.
+    pub(crate) fn buffer(
+        &self,
+        label: &str,
+        bytes: u64,
+        usage: wgpu::BufferUsages,
+    ) -> Result<wgpu::Buffer> {
+        let bytes = bytes.max(16).next_multiple_of(16);
+        let most = if usage.contains(wgpu::BufferUsages::STORAGE) {
+            self.limits
+                .max_buffer_size
+                .min(self.limits.max_storage_buffer_binding_size)
+        } else {
+            self.limits.max_buffer_size
+        };
+        if bytes > most {
+            return Err(Error::Gpu {
+                what: format!(
+                    "{label} needs {bytes} bytes in one buffer, the adapter allows {most}"
+                ),
+                advice: format!(
+                    "a batch {:.1} times smaller would fit",
+                    bytes as f64 / most as f64
+                ),
+            });
+        }
+        let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let buffer = self.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some(label),
+            size: bytes,
+            usage,
+            mapped_at_creation: false,
+        });
+        if let Some(error) = block_on(scope.pop()) {
+            return Err(Error::Gpu {
+                what: format!("no memory for {label}, {bytes} bytes ({error})"),
+                advice: "a smaller batch, or fewer programs on the device".into(),
+            });
+        }
+        self.check()?;
+        Ok(buffer)
+    }
+
+    /// A buffer of f32s that kernels read and write.
+    pub(crate) fn floats(&self, label: &str, len: usize) -> Result<wgpu::Buffer> {
+        self.buffer(label, 4 * len as u64, storage_usage())
+    }
+
+    /// A buffer filled once.
+    pub(crate) fn constant(
+        &self,
+        label: &str,
+        contents: &[u8],
+        usage: wgpu::BufferUsages,
+    ) -> wgpu::Buffer {
+        count(&self.counting.bytes_up, contents.len() as u64);
+        self.device
+            .create_buffer_init(&wgpu::util::BufferInitDescriptor {
+                label: Some(label),
+                contents,
+                usage,
+            })
+    }
+
+    /// Sends bytes; they arrive before the next submit's work.
+    pub(crate) fn write(&self, buffer: &wgpu::Buffer, offset: u64, bytes: &[u8]) {
+        count(&self.counting.bytes_up, bytes.len() as u64);
+        self.queue.write_buffer(buffer, offset, bytes);
+    }
+
+    /// Hands a command buffer to the device.
+    pub(crate) fn submit(&self, encoder: wgpu::CommandEncoder) -> wgpu::SubmissionIndex {
+        count(&self.counting.submits, 1);
+        self.queue.submit([encoder.finish()])
+    }
+
+    /// Stands still until a submission (or everything) is done.
+    pub(crate) fn wait(&self, submission: Option<wgpu::SubmissionIndex>) -> Result<()> {
+        count(&self.counting.waits, 1);
+        self.settle(submission)
+    }
+
+    pub(crate) fn settle(&self, submission: Option<wgpu::SubmissionIndex>) -> Result<()> {
+        let poll = wgpu::PollType::Wait {
+            submission_index: submission,
+            timeout: None,
+        };
+        if let Err(error) = self.device.poll(poll) {
+            lock(&self.trouble).get_or_insert_with(|| Trouble::Failed(error.to_string()));
+        }
+        self.check()
+    }
+
+    /// The kernel's entry point with those constants, compiled once.
+    pub(crate) fn pipeline(
+        &self,
+        kernel: &Kernel,
+        entry: &'static str,
+        constants: &[(&'static str, f64)],
+    ) -> wgpu::ComputePipeline {
+        let bits = constants.iter().map(|&(n, v)| (n, v.to_bits())).collect();
+        let key = (kernel.name, entry, bits);
+        if let Some(pipeline) = lock(&self.pipelines).get(&key) {
+            return pipeline.clone();
+        }
+        let module = lock(&self.modules)
+            .entry(kernel.name)
+            .or_insert_with(|| {
+                let mut text = kernel.text();
+                if let Some((from, to)) = &self.mutation {
+                    text = text.replace(from, to);
+                }
+                let source = wgpu::ShaderSource::Wgsl(text.into());
+                let label = Some(kernel.name);
+                self.device
+                    .create_shader_module(wgpu::ShaderModuleDescriptor { label, source })
+            })
+            .clone();
+        let pipeline = self
+            .device
+            .create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                label: Some(entry),
+                layout: None,
+                module: &module,
+                entry_point: Some(entry),
+                compilation_options: wgpu::PipelineCompilationOptions {
+                    constants,
+                    // Kernels write what they read.
+                    zero_initialize_workgroup_memory: false,
+                },
+                cache: None,
+            });
+        lock(&self.pipelines).insert(key, pipeline.clone());
+        pipeline
+    }
+}
+
+/// What a buffer that kernels work on can be used for.
+pub(crate) fn storage_usage() -> wgpu::BufferUsages {
+    wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC
+}
+
+/// A lock whose content is still good after a panic elsewhere.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn all_adapters() -> Vec<wgpu::Adapter> {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY))
+}
+
+fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterDescription {
+    let (info, limits, features) = (adapter.get_info(), adapter.limits(), adapter.features());
+    AdapterDescription {
+        index,
+        name: info.name,
+        backend: info.backend.to_string(),
+        kind: match info.device_type {
+            wgpu::DeviceType::DiscreteGpu => "discrete",
+            wgpu::DeviceType::IntegratedGpu => "integrated",
+            wgpu::DeviceType::VirtualGpu => "virtual",
+            wgpu::DeviceType::Cpu => "software",
+            wgpu::DeviceType::Other => "other",
+        }
+        .into(),
+        driver: format!("{} {}", info.driver, info.driver_info),
+        f16: features.contains(wgpu::Features::SHADER_F16),
+        subgroups: features.contains(wgpu::Features::SUBGROUP),
+        timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+        mappable: features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS),
+        max_buffer: limits.max_buffer_size,
+        max_binding: limits.max_storage_buffer_binding_size,
+        max_workgroups: limits.max_compute_workgroups_per_dimension,
+        max_invocations: limits.max_compute_invocations_per_workgroup,
+        workgroup_memory: limits.max_compute_workgroup_storage_size,
+    }
+}
+
+fn choose(choice: &Choice, adapters: &[AdapterDescription]) -> Result<usize> {
+    let names = || {
+        let list = adapters
+            .iter()
+            .map(|a| format!("{}: {} ({}, {})", a.index, a.name, a.backend, a.kind));
+        list.collect::<Vec<_>>().join("; ")
+    };
+    if adapters.is_empty() {
+        return Err(Error::Gpu {
+            what: "no adapter found".into(),
+            advice: "install the card's Vulkan driver, or Mesa's software Vulkan (Debian: \
+                     mesa-vulkan-drivers), or use --device cpu"
+                .into(),
+        });
+    }
+    let none = |wanted: String| Error::Gpu {
+        what: format!("no adapter {wanted}"),
+        advice: format!("choose one of: {}", names()),
+    };
+    match choice {
+        Choice::Auto => {
+            let rank = |a: &AdapterDescription| match a.kind.as_str() {
+                "discrete" => 0,
+                "integrated" => 1,
+                "virtual" => 2,
+                "other" => 3,
+                _ => 4,
+            };
+            let best = adapters.iter().min_by_key(|a| rank(a));
+            Ok(best.expect("not empty").index)
+        }
+        Choice::Index(i) if *i < adapters.len() => Ok(*i),
+        Choice::Index(i) => Err(none(format!("number {i}"))),
+        Choice::Name(name) => {
+            let wanted = name.to_lowercase();
+            let found = adapters
+                .iter()
+                .find(|a| a.name.to_lowercase().contains(&wanted));
+            found
+                .map(|a| a.index)
+                .ok_or_else(|| none(format!("whose name holds {name:?}")))
+        }
+    }
+}
+
+/// Drives a future of wgpu, which is ready at once where there is no browser.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_adapter_that_is_not_there_is_an_error_that_lists_those_that_are() {
+        let adapters = Gpu::adapters();
+        assert!(
+            !adapters.is_empty(),
+            "no adapter: install mesa-vulkan-drivers"
+        );
+        for choice in [Choice::Index(99), Choice::parse("no such card")] {
+            let Err(error) = Gpu::open(&choice) else {
+                panic!("{choice:?} was found");
+            };
+            assert!(error.to_string().contains(&adapters[0].name), "{error}");
+        }
+        let message = choose(&Choice::Auto, &[]).unwrap_err().to_string();
+        assert!(message.contains("--device cpu"), "{message}");
+        let part: String = adapters[0].name.chars().take(4).collect();
+        assert_eq!(choose(&Choice::parse(&part), &adapters).unwrap(), 0);
+        assert_eq!(Choice::parse("3"), Choice::Index(3));
+        assert_eq!(Choice::parse("auto"), Choice::Auto);
+    }
+
+    #[test]
+    fn a_destroyed_device_gives_errors_and_not_panics() {
+        let gpu = Gpu::open(&Choice::Auto).unwrap();
+        gpu.destroy();
+        let error = gpu.floats("weights", 4).unwrap_err().to_string();
+        assert!(
+            error.contains("lost") && error.contains("checkpoint"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_buffer_beyond_the_adapters_limit_is_refused_with_what_would_fit() {
+        let gpu = Gpu::open(&Choice::Auto).unwrap();
+        let len = (gpu.limits.max_storage_buffer_binding_size / 2) as usize;
+        let error = gpu.floats("activations", len).unwrap_err().to_string();
+        assert!(
+            error.contains("activations") && error.contains("2.0 times smaller"),
+            "{error}"
+        );
+        gpu.check().unwrap();
+    }
+}

@@ -1,0 +1,58 @@
+// Copies, sums, and the normalisation with fixed statistics.
+
+@group(0) @binding(1) var<storage, read> a: array<f32>;
+@group(0) @binding(2) var<storage, read_write> b: array<f32>;
+
+// Rows of a go into rows of b. sizes.a: rows, length, stride of a, offset in a;
+// sizes.b: stride of b, offset in b, 1 to add.
+@compute @workgroup_size(64)
+fn copy_rows(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = group_number(group, groups) * 64u + lane;
+    if (index >= sizes.a.x * sizes.a.y) {
+        return;
+    }
+    let row = index / sizes.a.y;
+    let column = index % sizes.a.y;
+    let value = a[row * sizes.a.z + sizes.a.w + column];
+    let to = row * sizes.b.x + sizes.b.y + column;
+    if (sizes.b.z == 1u) {
+        b[to] += value;
+    } else {
+        b[to] = value;
+    }
+}
+
+// b = a + c. sizes.a.x: elements.
+@group(0) @binding(3) var<storage, read> c: array<f32>;
+
+@compute @workgroup_size(64)
+fn add(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = group_number(group, groups) * 64u + lane;
+    if (index < sizes.a.x) {
+        b[index] = a[index] + c[index];
+    }
+}
+
+// b = (a - mean) / std over the last axis; c holds the means, then the deviations.
+// sizes.a: elements, width, 0 to leave the mean out.
+@compute @workgroup_size(64)
+fn normalize(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = group_number(group, groups) * 64u + lane;
+    if (index < sizes.a.x) {
+        let i = index % sizes.a.y;
+        let mean = select(0.0, c[i], sizes.a.z == 1u);
+        b[index] = (a[index] - mean) / c[sizes.a.y + i];
+    }
+}

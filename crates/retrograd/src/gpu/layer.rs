@@ -1,0 +1,125 @@
+//! What a layer is to a recording: the GPU's side of `nn::layer`.
+
+use std::ops::Range;
+
+use super::device::Gpu;
+use super::kernels::Kernel;
+use super::recording::{Part, Recording, Sizes};
+use crate::Result;
+use crate::nn::layer::TENSORS;
+
+/// Everything that a layer's kernels are bound to.
+pub(crate) struct Io<'a> {
+    pub gpu: &'a Gpu,
+    /// `N.kind`, for labels.
+    pub name: &'a str,
+    pub samples: usize,
+    /// Elements of x and of y in the whole batch.
+    pub x_len: usize,
+    pub y_len: usize,
+    /// The flat vectors and where the layer's tensors are in them.
+    pub params: &'a Part,
+    pub grads: &'a Part,
+    pub ranges: &'a [Range<usize>; TENSORS],
+    /// Which of them are trained.
+    pub trained: [bool; TENSORS],
+    pub x: &'a Part,
+    pub y: &'a Part,
+    /// Buffers of [`Record::saved`].
+    pub saved: &'a [Part],
+    /// The layer's [`Record::fixed`] numbers.
+    pub fixed: &'a Part,
+    /// The words of this step's random keys, and where this layer's start.
+    pub keys: &'a Part,
+    pub key_at: usize,
+    pub training: bool,
+}
+
+impl Io<'_> {
+    /// Adds a kernel of this layer.
+    pub fn run(
+        &self,
+        recording: &mut Recording,
+        (kernel, entry): (&Kernel, &'static str),
+        constants: &[(&'static str, f64)],
+        sizes: &[usize],
+        buffers: &[&Part],
+        groups: usize,
+    ) -> Result<()> {
+        let label = format!("{} {entry}", self.name);
+        let target = (kernel, entry);
+        let sizes = numbers(sizes);
+        recording.dispatch(self.gpu, &label, target, constants, &sizes, buffers, groups)
+    }
+
+    /// The start of a tensor in the flat vector.
+    pub fn at(&self, slot: usize) -> usize {
+        self.ranges[slot].start
+    }
+}
+
+/// Up to eight sizes; a batch whose indices don't fit 32 bits was refused before.
+pub(crate) fn numbers(sizes: &[usize]) -> Sizes {
+    let mut numbers = [0; 8];
+    for (to, &size) in numbers.iter_mut().zip(sizes) {
+        *to = size as u32;
+    }
+    numbers
+}
+
+/// Workgroups of 64 for that many invocations.
+pub(crate) fn groups(invocations: usize) -> usize {
+    invocations.div_ceil(64)
+}
+
+/// 1 or 0, as a kernel's constant.
+pub(crate) fn flag(yes: bool) -> f64 {
+    f64::from(u8::from(yes))
+}
+
+/// A layer that can be recorded.
+pub(crate) trait Record {
+    /// The lengths of what forward leaves for backward, in 32-bit words.
+    fn saved(&self, io: &Lengths) -> Vec<usize> {
+        let _ = io;
+        Vec::new()
+    }
+
+    /// Numbers that are neither parameters nor of the batch: knots, statistics.
+    fn fixed(&self) -> Vec<f32> {
+        Vec::new()
+    }
+
+    /// y from x.
+    fn forward(&self, recording: &mut Recording, io: &Io<'_>) -> Result<()>;
+
+    /// The gradients of what is trained (overwritten), and d_x where it is wanted.
+    fn backward(
+        &self,
+        recording: &mut Recording,
+        io: &Io<'_>,
+        d_y: &Part,
+        d_x: Option<&Part>,
+    ) -> Result<()>;
+
+    /// Lets running statistics, which are in [`Record::fixed`], follow a training step.
+    fn absorb(&self, recording: &mut Recording, io: &Io<'_>) -> Result<()> {
+        let _ = (recording, io);
+        Ok(())
+    }
+}
+
+/// The lengths that decide what is saved.
+pub(crate) struct Lengths {
+    pub samples: usize,
+    pub x_len: usize,
+    pub y_len: usize,
+}
+
+/// How a long sum over positions is cut: positions per piece and the number of pieces. A
+/// workgroup's 64 lanes add 64 terms each before their tree, more only where 64 pieces of 4096
+/// don't reach.
+pub(crate) fn pieces(positions: usize) -> (usize, usize) {
+    let piece = positions.div_ceil(64).next_multiple_of(64).max(4096);
+    (piece, positions.div_ceil(piece))
+}

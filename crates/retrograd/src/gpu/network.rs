@@ -1,0 +1,349 @@
+//! A network on a device.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::device::{Gpu, storage_usage};
+use super::kernels::COMPRESS;
+use super::layer::{groups, numbers};
+use super::plan::{Plan, Shared, fixed_parts, key_words};
+use super::recording::{Part, Recording, download};
+use super::status::Status;
+use crate::nn::{Network, Node};
+use crate::{Buffer, Error, Model, Pass, Result};
+
+/// Plans kept at the same time; the least recently used goes first.
+const PLANS: usize = 8;
+
+/// A [`Network`] with its parameters and gradients on a device.
+///
+/// Everything that depends on the batch size is recorded at its first use and replayed. Gradients
+/// stay on the device until they are asked for.
+pub struct GpuNetwork {
+    pub(crate) gpu: Arc<Gpu>,
+    pub(crate) network: Network,
+    pub(crate) params: Part,
+    pub(crate) grads: Part,
+    fixed: Vec<Part>,
+    plans: HashMap<usize, Plan>,
+    recent: Vec<usize>,
+    /// The samples of the last forward for training, whose tape backward may use.
+    taped: Option<usize>,
+    /// The CPU's copy of the parameters: the last that were synchronised.
+    pub(crate) cpu_params: Vec<f32>,
+    pub(crate) status: Status,
+    /// Partial sums of squares of the gradient.
+    pub(crate) norms: Part,
+    /// What f16 took from gradients sent so far, the packed ones, and the kernel over them.
+    compression: Option<(Part, Part, Recording)>,
+    /// Training batches seen by running statistics since they were read back.
+    pub(crate) absorbed: u64,
+}
+
+impl GpuNetwork {
+    /// Puts a network on a device. Freezing is taken over from the network's layout.
+    pub fn new(gpu: &Arc<Gpu>, network: &Network, params: &[f32]) -> Result<Self> {
+        gpu.check()?;
+        let mut own = Network::new(network.spec())?;
+        for buffer in network.buffers() {
+            own.set_buffer(&buffer)?;
+        }
+        let frozen = network.layout().tensors().iter().filter(|t| t.frozen);
+        for tensor in frozen {
+            own.layout_mut().freeze(&tensor.name)?;
+        }
+        let len = own.layout().len();
+        check_len("parameters", params.len(), len)?;
+        let mut usage = storage_usage();
+        if gpu.mapped {
+            usage |= wgpu::BufferUsages::MAP_READ;
+        }
+        let part = |label: &str| -> Result<Part> {
+            Ok(Part::whole(&gpu.buffer(label, 4 * len as u64, usage)?))
+        };
+        let (device_params, grads) = (part("the parameters")?, part("the gradients")?);
+        if len > 0 {
+            gpu.write(&device_params.buffer, 0, bytemuck::cast_slice(params));
+        }
+        let fixed = fixed_parts(gpu, &own);
+        Ok(GpuNetwork {
+            norms: Part::whole(&gpu.floats("norms", len.div_ceil(4096))?),
+            status: Status::new(gpu)?,
+            gpu: Arc::clone(gpu),
+            network: own,
+            params: device_params,
+            grads,
+            fixed,
+            plans: HashMap::new(),
+            recent: Vec::new(),
+            taped: None,
+            cpu_params: params.to_vec(),
+            absorbed: 0,
+            compression: None,
+        })
+    }
+
+    /// The network.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// The device.
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
+    /// The plan of a batch size, made where there is none, and what it shares with others.
+    pub(crate) fn plan(&mut self, samples: usize) -> Result<(Shared<'_>, &mut Plan, &mut Status)> {
+        let shared = Shared {
+            gpu: &self.gpu,
+            network: &self.network,
+            params: &self.params,
+            grads: &self.grads,
+            fixed: &self.fixed,
+        };
+        self.recent.retain(|&s| s != samples);
+        self.recent.push(samples);
+        if !self.plans.contains_key(&samples) {
+            if self.plans.len() >= PLANS {
+                let oldest = self.recent.remove(0);
+                self.plans.remove(&oldest);
+            }
+            let plan = Plan::new(&shared, samples)?;
+            self.gpu.check()?;
+            self.plans.insert(samples, plan);
+        }
+        let plan = self.plans.get_mut(&samples).expect("just made");
+        Ok((shared, plan, &mut self.status))
+    }
+
+    pub(crate) fn samples(&self, x: &[f32]) -> Result<usize> {
+        self.gpu.check()?;
+        self.network.check_batch(x)?;
+        Ok(x.len() / self.network.input_len())
+    }
+
+    /// The output of a batch, in inference: dropout drops nothing, batch norm takes its running
+    /// statistics.
+    pub fn forward_batch(&mut self, x: &[f32]) -> Result<Vec<f32>> {
+        self.run_forward(x, None)
+    }
+
+    /// The output of a batch in training; leaves on the device what backward needs.
+    pub fn forward_batch_training(&mut self, x: &[f32], pass: &Pass) -> Result<Vec<f32>> {
+        self.run_forward(x, Some(pass).filter(|pass| pass.training))
+    }
+
+    fn run_forward(&mut self, x: &[f32], pass: Option<&Pass>) -> Result<Vec<f32>> {
+        let samples = self.samples(x)?;
+        self.taped = None;
+        let (shared, plan, _) = self.plan(samples)?;
+        let gpu = shared.gpu;
+        gpu.write(&plan.upload, plan.x.offset, bytemuck::cast_slice(x));
+        let recording = match pass {
+            Some(pass) => {
+                let words = key_words(shared.network, pass.key);
+                if !words.is_empty() {
+                    gpu.write(&plan.upload, plan.keys.offset, bytemuck::cast_slice(&words));
+                }
+                &plan.forward_training
+            }
+            None => &plan.forward,
+        };
+        let mut encoder = gpu.device.create_command_encoder(&Default::default());
+        recording.replay(gpu, &mut encoder, None);
+        let output = plan.output(shared.network).clone();
+        let len = samples * shared.network.output_len();
+        let y = finish_with_download(gpu, encoder, &output, len)?;
+        if pass.is_some() {
+            self.taped = Some(samples);
+        }
+        Ok(y)
+    }
+
+    /// The gradients, given that of the output of the last [`GpuNetwork::forward_batch_training`]:
+    /// fresh ones, which stay on the device.
+    pub fn backward_batch(&mut self, d_output: &[f32]) -> Result<()> {
+        let Some(samples) = self.taped else {
+            return Err(Error::invalid(
+                "backward_batch",
+                "no tape",
+                "a forward_batch_training before it",
+            ));
+        };
+        check_len(
+            "the output's gradient",
+            d_output.len(),
+            samples * self.network.output_len(),
+        )?;
+        let (shared, plan, _) = self.plan(samples)?;
+        let gpu = shared.gpu;
+        let d_y = plan.d_output(shared.network).clone();
+        gpu.write(&d_y.buffer, 0, bytemuck::cast_slice(d_output));
+        let mut encoder = gpu.device.create_command_encoder(&Default::default());
+        plan.backward.replay(gpu, &mut encoder, None);
+        gpu.submit(encoder);
+        gpu.check()
+    }
+
+    /// The parameters' gradient of the last backward, in the stored order.
+    pub fn gradients(&self) -> Result<Vec<f32>> {
+        self.download(&self.grads, self.network.layout().len())
+    }
+
+    /// The same, sent as 16-bit floats: half the bytes. What rounding takes away is kept on the
+    /// device and added to the next gradient that is sent so.
+    pub fn gradients_f16(&mut self) -> Result<Vec<f32>> {
+        let len = self.network.layout().len();
+        if len == 0 {
+            return Ok(Vec::new());
+        }
+        let gpu = Arc::clone(&self.gpu);
+        gpu.check()?;
+        let words = len.div_ceil(2);
+        if self.compression.is_none() {
+            let residual = Part::whole(&gpu.floats("what f16 took", len)?);
+            let packed = Part::whole(&gpu.floats("packed gradients", words)?);
+            let mut recording = Recording::default();
+            recording.dispatch(
+                &gpu,
+                "compress",
+                (&COMPRESS, "compress"),
+                &[],
+                &numbers(&[len]),
+                &[&self.grads, &residual, &packed],
+                groups(words),
+            )?;
+            self.compression = Some((residual, packed, recording));
+        }
+        let Some((_, packed, recording)) = &self.compression else {
+            unreachable!("just made");
+        };
+        let mut encoder = gpu.device.create_command_encoder(&Default::default());
+        recording.replay(&gpu, &mut encoder, None);
+        let packed = finish_with_download(&gpu, encoder, packed, words)?;
+        let halves = packed.iter().flat_map(|word| {
+            let bits = word.to_bits();
+            [bits as u16, (bits >> 16) as u16]
+        });
+        let values = halves.map(|bits| half::f16::from_bits(bits).to_f32());
+        Ok(values.take(len).collect())
+    }
+
+    /// The input's gradient of the last [`GpuNetwork::backward_batch`].
+    pub fn input_gradient(&mut self) -> Result<Vec<f32>> {
+        let Some(samples) = self.taped else {
+            return Err(Error::invalid(
+                "input_gradient",
+                "no tape",
+                "a backward_batch before it",
+            ));
+        };
+        let len = samples * self.network.input_len();
+        let (_, plan, _) = self.plan(samples)?;
+        let part = plan.d_input().clone();
+        self.download(&part, len)
+    }
+
+    pub(crate) fn set_taped(&mut self, samples: usize) {
+        self.taped = Some(samples);
+    }
+
+    pub(crate) fn download(&self, part: &Part, len: usize) -> Result<Vec<f32>> {
+        if len == 0 {
+            return Ok(Vec::new());
+        }
+        let part = Part {
+            bytes: 4 * len as u64,
+            ..part.clone()
+        };
+        download(&self.gpu, &part)
+    }
+
+    /// Brings the parameters back and keeps them as the CPU's copy.
+    pub fn sync_weights_to_cpu(&mut self) -> Result<&[f32]> {
+        let params = self.download(&self.params, self.network.layout().len())?;
+        self.cpu_params.copy_from_slice(&params);
+        Ok(&self.cpu_params)
+    }
+
+    /// The parameters as they were when last synchronised: there even when the device is lost.
+    pub fn cpu_weights(&self) -> &[f32] {
+        &self.cpu_params
+    }
+
+    /// Sends parameters to the device and keeps them as the CPU's copy.
+    pub fn sync_weights_from_cpu(&mut self, params: &[f32]) -> Result<()> {
+        self.gpu.check()?;
+        check_len("parameters", params.len(), self.cpu_params.len())?;
+        self.gpu
+            .write(&self.params.buffer, 0, bytemuck::cast_slice(params));
+        self.cpu_params.copy_from_slice(params);
+        Ok(())
+    }
+
+    /// Brings running statistics back into the network's buffers.
+    pub fn sync_buffers_to_cpu(&mut self) -> Result<()> {
+        for layer in 0..self.network.nodes.len() {
+            let Node::Norm(norm) = &self.network.nodes[layer] else {
+                continue;
+            };
+            let Some(channels) = norm.running_channels() else {
+                continue;
+            };
+            let values = self.download(&self.fixed[layer].clone(), 2 * channels)?;
+            for (name, part) in [
+                ("running_mean", &values[..channels]),
+                ("running_var", &values[channels..]),
+            ] {
+                self.network.set_buffer(&Buffer {
+                    name: format!("{layer}.{name}"),
+                    shape: vec![channels],
+                    values: part.iter().map(|&v| f64::from(v)).collect(),
+                })?;
+            }
+            let name = format!("{layer}.num_batches_tracked");
+            let own = self.network.buffers();
+            let before = own
+                .iter()
+                .find(|b| b.name == name)
+                .map_or(0.0, |b| b.values[0]);
+            self.network.set_buffer(&Buffer {
+                name,
+                shape: vec![],
+                values: vec![before + self.absorbed as f64],
+            })?;
+        }
+        self.absorbed = 0;
+        Ok(())
+    }
+}
+
+/// Submits with a copy of the first `len` floats of a part, and waits for them.
+pub(crate) fn finish_with_download(
+    gpu: &Gpu,
+    mut encoder: wgpu::CommandEncoder,
+    part: &Part,
+    len: usize,
+) -> Result<Vec<f32>> {
+    let bytes = 4 * len as u64;
+    let staging = gpu.buffer(
+        "staging",
+        bytes,
+        wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+    )?;
+    encoder.copy_buffer_to_buffer(&part.buffer, part.offset, &staging, 0, bytes);
+    let submission = gpu.submit(encoder);
+    staging
+        .slice(..bytes)
+        .map_async(wgpu::MapMode::Read, |_| {});
+    gpu.wait(Some(submission))?;
+    super::recording::read_mapped(gpu, &staging, bytes)
+}
+
+pub(crate) fn check_len(what: &str, got: usize, needed: usize) -> Result<()> {
+    if got == needed {
+        return Ok(());
+    }
+    Err(Error::invalid(what, format!("{got} numbers"), needed))
+}

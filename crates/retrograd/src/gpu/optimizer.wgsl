@@ -1,0 +1,119 @@
+// Clipping by the global norm and the optimizers, over the flat vectors; the definitions are in
+// optim/mod.rs. A step whose loss or gradient is not finite changes nothing and says so.
+
+override KIND: u32 = 1u;         // 0 sgd, 1 sgd with momentum, 2 adam and adamw
+
+struct Step {
+    scale: f32,
+    share: f32,
+    clip_norm: f32,        // 0 is none
+    clip_element: f32,     // 0 is none
+    rate: f32,             // sgd's rate, adam's lr / (1 - beta1^t)
+    momentum: f32,         // sgd's momentum, adam's 1 - beta1
+    beta2: f32,
+    take2: f32,            // 1 - beta2
+    eps: f32,
+    decay: f32,            // added to the gradient
+    shrink: f32,           // factor on the parameter
+    correction2_sqrt: f32, // sqrt(1 - beta2^t)
+    nesterov: f32,
+    unscale: f32,          // 1 / loss scale
+    slot: u32,             // of this step's status
+    before: u32,           // slot of a step whose failure stops this one; itself for none
+}
+
+fn clipped(g: f32, limit: f32) -> f32 {
+    return select(g, clamp(g, -limit, limit), limit > 0.0 && is_finite(g));
+}
+
+// optimizer_norm: sums of squares over pieces of 4096.
+@group(0) @binding(1) var<storage, read> grads: array<f32>;
+@group(0) @binding(2) var<storage, read> status_in: array<vec2<f32>>;
+@group(0) @binding(3) var<storage, read_write> norms: array<f32>;
+@group(0) @binding(4) var<uniform> norm_step: Step;
+
+// sizes.a: parameters, pieces.
+@compute @workgroup_size(64)
+fn optimizer_norm(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let number = group_number(group, groups);
+    let end = min(number * 4096u + 4096u, sizes.a.x);
+    var sum = 0.0;
+    for (var i = number * 4096u + lane; i < end; i += 64u) {
+        let g = clipped(grads[i] * norm_step.unscale, norm_step.clip_element);
+        sum += g * g;
+    }
+    var total = sum_lanes(lane, vec4<f32>(sum)).x;
+    if (norm_step.before != norm_step.slot && status_in[norm_step.before].y != 0.0) {
+        // All ones: not a number.
+        total = bitcast<f32>(sizes.b.x);
+    }
+    if (lane == 0u && number < sizes.a.y) {
+        norms[number] = total;
+    }
+}
+
+// optimizer_update
+@group(0) @binding(1) var<storage, read_write> params: array<f32>;
+@group(0) @binding(2) var<storage, read> grads_in: array<f32>;
+@group(0) @binding(3) var<storage, read_write> first_state: array<f32>;
+@group(0) @binding(4) var<storage, read_write> second_state: array<f32>;
+@group(0) @binding(5) var<storage, read> norms_in: array<f32>;
+@group(0) @binding(6) var<storage, read> losses: array<f32>;
+@group(0) @binding(7) var<storage, read_write> status: array<vec2<f32>>;
+@group(0) @binding(8) var<uniform> step: Step;
+
+// sizes.a: first parameter, end, pieces of the norm, pieces of the loss; sizes.b: 1 to write the
+// status. A workgroup owns 256 parameters.
+@compute @workgroup_size(64)
+fn optimizer_update(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let number = group_number(group, groups);
+    var sums = vec4<f32>();
+    for (var i = lane; i < sizes.a.z; i += 64u) {
+        sums.x += norms_in[i];
+    }
+    for (var i = lane; i < sizes.a.w; i += 64u) {
+        sums.y += losses[i];
+    }
+    let totals = sum_lanes(lane, sums);
+    let good = is_finite(totals.x) && is_finite(totals.y);
+    if (sizes.b.x == 1u && number == 0u && lane == 0u) {
+        status[step.slot] = vec2<f32>(totals.y, select(1.0, 0.0, good));
+    }
+    if (!good) {
+        return;
+    }
+    var factor = 1.0;
+    if (step.clip_norm > 0.0) {
+        factor = min(1.0, step.clip_norm / (sqrt(totals.x) + 1e-6));
+    }
+    let end = min(sizes.a.x + number * 256u + 256u, sizes.a.y);
+    for (var i = sizes.a.x + number * 256u + lane; i < end; i += 64u) {
+        var p = params[i];
+        var g = clipped(grads_in[i] * step.unscale, step.clip_element) * factor + step.decay * p;
+        if (KIND == 2u) {
+            var m = first_state[i];
+            var v = second_state[i];
+            m += step.momentum * (g - m);
+            v = step.beta2 * v + step.take2 * g * g;
+            first_state[i] = m;
+            second_state[i] = v;
+            p = step.shrink * p - step.rate * (m / (sqrt(v) / step.correction2_sqrt + step.eps));
+        } else {
+            if (KIND == 1u) {
+                let b = step.momentum * first_state[i] + g;
+                first_state[i] = b;
+                g = select(b, g + step.momentum * b, step.nesterov == 1.0);
+            }
+            p -= step.rate * g;
+        }
+        params[i] = p;
+    }
+}

@@ -1,0 +1,195 @@
+//! Losses and failures of native steps, brought back without waiting.
+//!
+//! Every step leaves its loss and a flag, 8 bytes, in a ring on the device. Whenever one of a few
+//! staging buffers is free, the step copies what is new into it and asks for it to be mapped; it is
+//! read when that has happened. Nothing waits, unless the CPU is [`AHEAD`] steps in front.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::device::{Gpu, count, storage_usage};
+use super::recording::{Part, read_mapped};
+use crate::{Error, Result};
+
+/// Steps that the ring holds.
+pub(crate) const SLOTS: u64 = 1024;
+/// Steps that the CPU may be ahead of the device: enough that the device never waits for it, few
+/// enough that the uploads in flight stay small.
+const AHEAD: usize = 32;
+const STAGING: usize = 4;
+
+/// The loss of a native step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepLoss {
+    /// Steps before it, since the network was put on the device.
+    pub step: u64,
+    /// The loss before the update.
+    pub loss: f64,
+    /// Whether the update was made; it is not where the loss or a gradient is not finite.
+    pub updated: bool,
+}
+
+struct Staging {
+    buffer: wgpu::Buffer,
+    state: Arc<AtomicU8>,
+    steps: std::ops::Range<u64>,
+}
+
+const IDLE: u8 = 0;
+const PENDING: u8 = 1;
+const READY: u8 = 2;
+const FAILED: u8 = 3;
+
+pub(crate) struct Status {
+    pub ring: Part,
+    staging: Vec<Staging>,
+    /// Steps submitted, and those whose status is on its way or here.
+    pub steps: u64,
+    copied: u64,
+    in_flight: VecDeque<wgpu::SubmissionIndex>,
+    losses: VecDeque<StepLoss>,
+    /// The first step that failed since the last [`Status::clear_failure`].
+    pub failure: Option<StepLoss>,
+    /// From this step on a failure before it doesn't count.
+    pub forgiven: u64,
+    pub skipped: u64,
+}
+
+impl Status {
+    pub fn new(gpu: &Gpu) -> Result<Self> {
+        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        let staging: Result<Vec<_>> = (0..STAGING)
+            .map(|_| {
+                Ok(Staging {
+                    buffer: gpu.buffer("losses", 8 * SLOTS, usage)?,
+                    state: Arc::new(AtomicU8::new(IDLE)),
+                    steps: 0..0,
+                })
+            })
+            .collect();
+        Ok(Status {
+            ring: Part::whole(&gpu.buffer("losses", 8 * SLOTS, storage_usage())?),
+            staging: staging?,
+            steps: 0,
+            copied: 0,
+            in_flight: VecDeque::new(),
+            losses: VecDeque::new(),
+            failure: None,
+            forgiven: 0,
+            skipped: 0,
+        })
+    }
+
+    /// Lets the device catch up where the CPU is far ahead, and takes in what has arrived.
+    pub fn advance(&mut self, gpu: &Gpu) -> Result<()> {
+        while self.in_flight.len() >= AHEAD {
+            let oldest = self.in_flight.pop_front();
+            count(&gpu.counting.throttles, 1);
+            gpu.settle(oldest)?;
+        }
+        let _ = gpu.device.poll(wgpu::PollType::Poll);
+        self.collect(gpu)
+    }
+
+    fn collect(&mut self, gpu: &Gpu) -> Result<()> {
+        let mut order: Vec<usize> = (0..self.staging.len()).collect();
+        order.sort_by_key(|&i| self.staging[i].steps.start);
+        for i in order {
+            let staging = &self.staging[i];
+            match staging.state.load(Ordering::Acquire) {
+                READY => {}
+                FAILED => {
+                    staging.state.store(IDLE, Ordering::Release);
+                    gpu.check()?;
+                    return Err(Error::Gpu {
+                        what: "the losses could not be read back".into(),
+                        advice: "resume from the last checkpoint".into(),
+                    });
+                }
+                _ => continue,
+            }
+            let bytes = 8 * (staging.steps.end - staging.steps.start);
+            let values = read_mapped(gpu, &staging.buffer, bytes)?;
+            staging.state.store(IDLE, Ordering::Release);
+            for (step, pair) in staging.steps.clone().zip(values.chunks_exact(2)) {
+                let loss = StepLoss {
+                    step,
+                    loss: f64::from(pair[0]),
+                    updated: pair[1] == 0.0,
+                };
+                if !loss.updated {
+                    self.skipped += 1;
+                    if self.failure.is_none() && step >= self.forgiven {
+                        self.failure = Some(loss);
+                    }
+                }
+                self.losses.push_back(loss);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the copy of what is new to a step's commands, where a staging buffer is free. To be
+    /// followed by [`Status::submitted`].
+    pub fn copy(&mut self, encoder: &mut wgpu::CommandEncoder) -> Option<usize> {
+        let free = |s: &Staging| s.state.load(Ordering::Acquire) == IDLE;
+        let i = self.staging.iter().position(free)?;
+        // Up to the end of the ring: the rest comes with the next.
+        let first = self.copied;
+        let end = (self.steps + 1).min((first / SLOTS + 1) * SLOTS);
+        let bytes = 8 * (end - first);
+        let from = 8 * (first % SLOTS);
+        let staging = &mut self.staging[i];
+        encoder.copy_buffer_to_buffer(&self.ring.buffer, from, &staging.buffer, 0, bytes);
+        staging.steps = first..end;
+        self.copied = end;
+        Some(i)
+    }
+
+    pub fn submitted(&mut self, submission: wgpu::SubmissionIndex, staging: Option<usize>) {
+        self.steps += 1;
+        self.in_flight.push_back(submission);
+        if let Some(i) = staging {
+            self.map(i);
+        }
+    }
+
+    fn map(&mut self, i: usize) {
+        let staging = &self.staging[i];
+        staging.state.store(PENDING, Ordering::Release);
+        let state = Arc::clone(&staging.state);
+        let bytes = 8 * (staging.steps.end - staging.steps.start);
+        let slice = staging.buffer.slice(..bytes);
+        slice.map_async(wgpu::MapMode::Read, move |result| {
+            let to = if result.is_ok() { READY } else { FAILED };
+            state.store(to, Ordering::Release);
+        });
+    }
+
+    /// Waits until every step is done and its loss is here.
+    pub fn flush(&mut self, gpu: &Gpu) -> Result<()> {
+        loop {
+            gpu.wait(None)?;
+            self.in_flight.clear();
+            self.collect(gpu)?;
+            if self.copied == self.steps {
+                return Ok(());
+            }
+            let mut encoder = gpu.device.create_command_encoder(&Default::default());
+            // `copy` counts the step that is being recorded; here none is.
+            self.steps -= 1;
+            let staging = self.copy(&mut encoder);
+            self.steps += 1;
+            gpu.submit(encoder);
+            if let Some(i) = staging {
+                self.map(i);
+            }
+        }
+    }
+
+    /// The losses that have arrived, in order, each once.
+    pub fn take(&mut self) -> Vec<StepLoss> {
+        self.losses.drain(..).collect()
+    }
+}

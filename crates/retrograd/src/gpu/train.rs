@@ -1,0 +1,530 @@
+//! Training steps: native (all on the device) and hybrid (the optimizer on the CPU).
+
+use super::device::count;
+use super::kernels::{LOSS, OPTIMIZER};
+use super::layer::{flag, numbers};
+use super::network::{GpuNetwork, finish_with_download};
+use super::optimizer::{GpuOptimizer, StepConstants};
+use super::plan::{Plan, STEP_BYTES, Shared, key_words};
+use super::recording::{Part, Recording};
+use super::status::{SLOTS, Status, StepLoss};
+use crate::optim::{self, Optimizer};
+use crate::rng::Key;
+use crate::train::Clip;
+use crate::{Error, Loss, Model, Result, Target};
+
+/// What a step is given beside its batch.
+#[derive(Clone, Copy, Debug)]
+pub struct TrainOptions {
+    /// The rate of this step; the optimizer's own where there is none.
+    pub lr: Option<f64>,
+    /// Clipping, elements first, then the norm over all parameters.
+    pub clip: Clip,
+    /// The key of the step's random numbers (dropout).
+    pub key: Key,
+    /// Go on after a step whose loss or gradient is not finite; such a step changes nothing. Else
+    /// all steps after it change nothing either, and the next call is an error.
+    pub skip_not_finite: bool,
+    /// Hybrid: gradients come back as 16-bit floats, with error feedback.
+    pub compress_gradients: bool,
+}
+
+impl Default for TrainOptions {
+    fn default() -> Self {
+        TrainOptions {
+            lr: None,
+            clip: Clip::default(),
+            key: Key::new(0),
+            skip_not_finite: false,
+            compress_gradients: false,
+        }
+    }
+}
+
+/// Parameters per workgroup of the update, and per piece of the norm; as in optimizer.wgsl.
+const UPDATE: usize = 256;
+const NORM: usize = 4096;
+
+/// A number of its own for every loss with its form of target.
+fn loss_kind(loss: Loss) -> u8 {
+    match loss {
+        Loss::Mse | Loss::SumSquares => 0,
+        Loss::L1 => 1,
+        Loss::Huber => 2,
+        Loss::BceLogits => 3,
+        Loss::CrossEntropy => 4,
+    }
+}
+
+/// Marks the recordings of loss and gradients without an optimizer, with and without the input's.
+const GRADIENTS: u64 = u64::MAX;
+
+/// Records the loss; returns its pieces.
+fn record_loss(
+    shared: &Shared<'_>,
+    plan: &Plan,
+    recording: &mut Recording,
+    loss: Loss,
+    weighted: bool,
+    rows: usize,
+) -> Result<usize> {
+    let network = shared.network;
+    let outputs = plan.samples * network.output_len();
+    let constants = [
+        ("KIND", f64::from(loss_kind(loss).min(3))),
+        ("WEIGHTED", flag(weighted)),
+    ];
+    let (entry, pieces, sizes) = if loss == Loss::CrossEntropy {
+        let pieces = rows.div_ceil(64);
+        ("loss_rows", pieces, [rows, outputs / rows.max(1), pieces])
+    } else {
+        let pieces = outputs.div_ceil(1024);
+        ("loss_elements", pieces, [outputs, 0, pieces])
+    };
+    // The rows' kernel has no branches on the kind.
+    let constants = if entry == "loss_rows" {
+        &constants[1..]
+    } else {
+        &constants[..]
+    };
+    recording.dispatch(
+        shared.gpu,
+        entry,
+        (&LOSS, entry),
+        constants,
+        &numbers(&sizes),
+        &[
+            plan.output(network),
+            &plan.target,
+            &plan.weights,
+            plan.d_output(network),
+            &plan.losses,
+            &plan.step,
+        ],
+        pieces,
+    )?;
+    Ok(pieces)
+}
+
+fn record_update(
+    shared: &Shared<'_>,
+    plan: &Plan,
+    status: &Status,
+    recording: &mut Recording,
+    optimizer: &GpuOptimizer,
+    norms: &Part,
+    loss_pieces: usize,
+) -> Result<()> {
+    let gpu = shared.gpu;
+    let len = shared.network.layout().len();
+    let pieces = len.div_ceil(NORM).max(1);
+    recording.dispatch(
+        gpu,
+        "optimizer_norm",
+        (&OPTIMIZER, "optimizer_norm"),
+        &[],
+        &[len as u32, pieces as u32, 0, 0, u32::MAX, 0, 0, 0],
+        &[shared.grads, &status.ring, norms, &plan.step],
+        pieces,
+    )?;
+    let constants = [("KIND", f64::from(optimizer.kind()))];
+    // State that the kind doesn't have is never touched.
+    let [first, second] = match &optimizer.state[..] {
+        [] => [&plan.spare[0], &plan.spare[1]],
+        [b] => [b, &plan.spare[0]],
+        [m, v, ..] => [m, v],
+    };
+    for (i, range) in shared.network.layout().trainable().enumerate() {
+        let sizes = [
+            range.start,
+            range.end,
+            pieces,
+            loss_pieces,
+            usize::from(i == 0),
+        ];
+        recording.dispatch(
+            gpu,
+            "optimizer_update",
+            (&OPTIMIZER, "optimizer_update"),
+            &constants,
+            &numbers(&sizes),
+            &[
+                shared.params,
+                shared.grads,
+                first,
+                second,
+                norms,
+                &plan.losses,
+                &status.ring,
+                &plan.step,
+            ],
+            range.len().div_ceil(UPDATE),
+        )?;
+    }
+    Ok(())
+}
+
+/// Sends everything of a step in one piece.
+fn upload(
+    shared: &Shared<'_>,
+    plan: &Plan,
+    constants: &StepConstants,
+    key: Key,
+    x: &[f32],
+    target: &Target<f32>,
+) -> Result<()> {
+    let gpu = shared.gpu;
+    let words = key_words(shared.network, key);
+    let values: &[u8] = if target.classes.is_empty() {
+        bytemuck::cast_slice(&target.values)
+    } else {
+        bytemuck::cast_slice(&target.classes)
+    };
+    let mut end = plan.target.offset + values.len() as u64;
+    let weights: &[u8] = target.weights.as_deref().map_or(&[], bytemuck::cast_slice);
+    if !weights.is_empty() {
+        end = plan.weights.offset + weights.len() as u64;
+    }
+    let size = std::num::NonZeroU64::new(end.next_multiple_of(4)).expect("constants at least");
+    let Some(mut view) = gpu.queue.write_buffer_with(&plan.upload, 0, size) else {
+        gpu.check()?;
+        return Err(Error::Gpu {
+            what: "no memory to send the batch".into(),
+            advice: "a smaller batch".into(),
+        });
+    };
+    count(&gpu.counting.bytes_up, end);
+    let mut put = |offset: u64, bytes: &[u8]| {
+        let at = offset as usize;
+        if !bytes.is_empty() {
+            view.slice(at..at + bytes.len()).copy_from_slice(bytes);
+        }
+    };
+    put(0, bytemuck::cast_slice(&constants.words));
+    debug_assert_eq!(4 * constants.words.len() as u64, STEP_BYTES);
+    put(plan.keys.offset, bytemuck::cast_slice(&words));
+    put(plan.x.offset, bytemuck::cast_slice(x));
+    put(plan.target.offset, values);
+    put(plan.weights.offset, weights);
+    Ok(())
+}
+
+/// 1/W of the loss, in f64 as on the CPU.
+fn loss_scale(loss: Loss, target: &Target<f32>) -> f32 {
+    let count = target.values.len().max(target.classes.len());
+    let total: f64 = match (loss, &target.weights) {
+        (Loss::SumSquares, _) => 1.0,
+        (_, Some(weights)) => weights.iter().map(|&w| f64::from(w)).sum(),
+        (_, None) => count as f64,
+    };
+    if total == 0.0 {
+        0.0
+    } else {
+        (1.0 / total) as f32
+    }
+}
+
+impl GpuNetwork {
+    fn check_target(&self, samples: usize, loss: Loss, target: &Target<f32>) -> Result<()> {
+        loss.check(samples * self.network.output_len(), target)
+    }
+
+    /// Loss and gradients of a batch, which stay on the device: one submit, one wait for the loss.
+    pub fn loss_and_gradients(
+        &mut self,
+        x: &[f32],
+        target: &Target<f32>,
+        loss: Loss,
+        options: &TrainOptions,
+    ) -> Result<f64> {
+        let samples = self.samples(x)?;
+        self.check_target(samples, loss, target)?;
+        let weighted = target.weights.is_some();
+        let rows = target.classes.len();
+        let key = (loss_kind(loss), weighted, GRADIENTS - rows as u64);
+        let (shared, plan, _) = self.plan(samples)?;
+        if !plan.steps.contains_key(&key) {
+            let mut recording = Recording::default();
+            plan.record_forward(&shared, &mut recording, true)?;
+            record_loss(&shared, plan, &mut recording, loss, weighted, rows)?;
+            plan.record_backward(&shared, &mut recording, true)?;
+            plan.record_absorb(&shared, &mut recording)?;
+            plan.steps.insert(key, recording);
+        }
+        let constants = StepConstants::loss(loss_scale(loss, target), 1.0);
+        upload(&shared, plan, &constants, options.key, x, target)?;
+        let gpu = shared.gpu;
+        let mut encoder = gpu.device.create_command_encoder(&Default::default());
+        plan.steps[&key].replay(gpu, &mut encoder, None);
+        let pieces = if loss == Loss::CrossEntropy {
+            rows.div_ceil(64)
+        } else {
+            (samples * shared.network.output_len()).div_ceil(1024)
+        };
+        let losses = plan.losses.clone();
+        let parts = finish_with_download(gpu, encoder, &losses, pieces)?;
+        self.set_taped(samples);
+        self.absorbed += 1;
+        Ok(parts.iter().map(|&part| f64::from(part)).sum())
+    }
+
+    /// A hybrid step: loss and gradients on the device, the optimizer on the CPU, the new weights
+    /// sent back. Returns the loss.
+    pub fn train_step_with_options(
+        &mut self,
+        x: &[f32],
+        target: &Target<f32>,
+        loss: Loss,
+        optimizer: &mut Optimizer<f32>,
+        options: &TrainOptions,
+    ) -> Result<f64> {
+        let value = self.loss_and_gradients(x, target, loss, options)?;
+        let mut grads = if options.compress_gradients {
+            self.gradients_f16()?
+        } else {
+            self.gradients()?
+        };
+        let bad = grads.iter().position(|g| !g.is_finite());
+        if !value.is_finite() || bad.is_some() {
+            if options.skip_not_finite {
+                return Ok(value);
+            }
+            let layout = self.network.layout();
+            let (tensor, number) = match bad.filter(|_| value.is_finite()) {
+                None => ("the loss".to_string(), value),
+                Some(i) => {
+                    let name = layout.locate(i).map_or("a tensor", |(t, _)| &t.name);
+                    (format!("the gradient of {name}"), f64::from(grads[i]))
+                }
+            };
+            return Err(not_finite(optimizer.steps(), tensor, number));
+        }
+        if let Some(limit) = options.clip.element {
+            optim::clip_elements(&mut grads, limit);
+        }
+        if let Some(limit) = options.clip.norm {
+            optim::clip_global_norm(&mut grads, self.network.layout(), limit);
+        }
+        let lr = options.lr.unwrap_or(optimizer.spec().lr());
+        optimizer.step(&mut self.cpu_params, &grads, self.network.layout(), lr);
+        // Only what is trained has changed.
+        for range in self.network.layout().trainable() {
+            let bytes = bytemuck::cast_slice(&self.cpu_params[range.clone()]);
+            self.gpu
+                .write(&self.params.buffer, 4 * range.start as u64, bytes);
+        }
+        Ok(value)
+    }
+
+    /// A hybrid step with the optimizer's own rate and no clipping.
+    pub fn train_step(
+        &mut self,
+        x: &[f32],
+        target: &Target<f32>,
+        loss: Loss,
+        optimizer: &mut Optimizer<f32>,
+    ) -> Result<f64> {
+        self.train_step_with_options(x, target, loss, optimizer, &TrainOptions::default())
+    }
+
+    /// A native step with the optimizer's own rate and no clipping.
+    pub fn train_step_gpu_native(
+        &mut self,
+        x: &[f32],
+        target: &Target<f32>,
+        loss: Loss,
+        optimizer: &mut GpuOptimizer,
+    ) -> Result<()> {
+        self.train_step_gpu_native_with_options(
+            x,
+            target,
+            loss,
+            optimizer,
+            &TrainOptions::default(),
+        )
+    }
+
+    /// A native step: forward, loss, backward, clipping and optimizer in one submit, without
+    /// waiting. Its loss comes later, from [`GpuNetwork::losses`].
+    pub fn train_step_gpu_native_with_options(
+        &mut self,
+        x: &[f32],
+        target: &Target<f32>,
+        loss: Loss,
+        optimizer: &mut GpuOptimizer,
+        options: &TrainOptions,
+    ) -> Result<()> {
+        let samples = self.samples(x)?;
+        self.check_target(samples, loss, target)?;
+        self.status.advance(&self.gpu)?;
+        self.check_failure(options)?;
+        let mut encoder = self.encode_native(samples, x, target, loss, optimizer, options, None)?;
+        let staging = self.status.copy(&mut encoder);
+        let submission = self.gpu.submit(encoder);
+        self.status.submitted(submission, staging);
+        optimizer.steps += 1;
+        self.set_taped(samples);
+        self.absorbed += 1;
+        self.gpu.check()
+    }
+
+    fn check_failure(&mut self, options: &TrainOptions) -> Result<()> {
+        match self.status.failure {
+            Some(failed) if !options.skip_not_finite => {
+                let tensor = if failed.loss.is_finite() {
+                    "a gradient"
+                } else {
+                    "the loss"
+                };
+                Err(not_finite(failed.step, tensor.into(), failed.loss))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Uploads a native step and encodes it, with a pass per kernel where it is timed.
+    pub(crate) fn encode_native(
+        &mut self,
+        samples: usize,
+        x: &[f32],
+        target: &Target<f32>,
+        loss: Loss,
+        optimizer: &GpuOptimizer,
+        options: &TrainOptions,
+        times: Option<&wgpu::QuerySet>,
+    ) -> Result<wgpu::CommandEncoder> {
+        let weighted = target.weights.is_some();
+        let rows = target.classes.len();
+        let key = (loss_kind(loss), weighted, optimizer.id);
+        let norms = self.norms.clone();
+        let (shared, plan, status) = self.plan(samples)?;
+        if !plan.steps.contains_key(&key) {
+            let mut recording = Recording::default();
+            plan.record_forward(&shared, &mut recording, true)?;
+            let pieces = record_loss(&shared, plan, &mut recording, loss, weighted, rows)?;
+            plan.record_backward(&shared, &mut recording, false)?;
+            plan.record_absorb(&shared, &mut recording)?;
+            record_update(
+                &shared,
+                plan,
+                status,
+                &mut recording,
+                optimizer,
+                &norms,
+                pieces,
+            )?;
+            plan.steps.insert(key, recording);
+        }
+        let slot = status.steps % SLOTS;
+        let follows = !options.skip_not_finite && status.steps > status.forgiven;
+        let before = if follows {
+            (status.steps - 1) % SLOTS
+        } else {
+            slot
+        };
+        let lr = options.lr.unwrap_or(optimizer.spec().lr());
+        let constants = StepConstants::loss(loss_scale(loss, target), 1.0).with_optimizer(
+            optimizer.spec(),
+            optimizer.steps + 1,
+            lr,
+            &options.clip,
+            [slot as u32, before as u32],
+        );
+        upload(&shared, plan, &constants, options.key, x, target)?;
+        let gpu = shared.gpu;
+        let mut encoder = gpu.device.create_command_encoder(&Default::default());
+        plan.steps[&key].replay(gpu, &mut encoder, times);
+        Ok(encoder)
+    }
+
+    /// The time that every kernel of a native step takes on the device, in order, in seconds: the
+    /// step is made, and waited for. An error where the adapter has no timestamps.
+    pub fn profile_native_step(
+        &mut self,
+        x: &[f32],
+        target: &Target<f32>,
+        loss: Loss,
+        optimizer: &mut GpuOptimizer,
+        options: &TrainOptions,
+    ) -> Result<Vec<(String, f64)>> {
+        let samples = self.samples(x)?;
+        self.check_target(samples, loss, target)?;
+        if !self.gpu.timestamps {
+            return Err(Error::Gpu {
+                what: "the adapter has no timestamps".into(),
+                advice: "profile on another adapter of `retrograd devices`".into(),
+            });
+        }
+        // Recorded and compiled before anything is timed.
+        self.train_step_gpu_native_with_options(x, target, loss, optimizer, options)?;
+        self.finish()?;
+        let key = (loss_kind(loss), target.weights.is_some(), optimizer.id);
+        let (_, plan, _) = self.plan(samples)?;
+        let labels: Vec<String> = plan.steps[&key].labels().map(String::from).collect();
+        let count = 2 * labels.len() as u32;
+        let gpu = std::sync::Arc::clone(&self.gpu);
+        let queries = gpu.device.create_query_set(&wgpu::QuerySetDescriptor {
+            label: None,
+            ty: wgpu::QueryType::Timestamp,
+            count,
+        });
+        let bytes = 8 * u64::from(count);
+        let usage = wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC;
+        let resolved = gpu.buffer("timestamps", bytes, usage)?;
+        let times = Some(&queries);
+        let mut encoder =
+            self.encode_native(samples, x, target, loss, optimizer, options, times)?;
+        encoder.resolve_query_set(&queries, 0..count, &resolved, 0);
+        let staging = self.status.copy(&mut encoder);
+        let part = Part::whole(&resolved);
+        let submission = gpu.submit(encoder);
+        self.status.submitted(submission, staging);
+        optimizer.steps += 1;
+        let words = super::recording::download(&gpu, &Part { bytes, ..part })?;
+        let ticks: &[u64] = &bytemuck::pod_collect_to_vec::<f32, u64>(&words);
+        let period = f64::from(gpu.queue.get_timestamp_period()) * 1e-9;
+        let spans = ticks
+            .chunks_exact(2)
+            .map(|t| t[1].saturating_sub(t[0]) as f64 * period);
+        Ok(labels.into_iter().zip(spans).collect())
+    }
+
+    /// The losses of native steps that have arrived, each once; never waits.
+    pub fn losses(&mut self) -> Result<Vec<StepLoss>> {
+        self.gpu.check()?;
+        let _ = self.gpu.device.poll(wgpu::PollType::Poll);
+        self.status.advance(&self.gpu)?;
+        Ok(self.status.take())
+    }
+
+    /// Waits until all steps are done, and returns the losses that had not been taken.
+    pub fn finish(&mut self) -> Result<Vec<StepLoss>> {
+        self.gpu.check()?;
+        self.status.flush(&self.gpu)?;
+        Ok(self.status.take())
+    }
+
+    /// Native steps that changed nothing because their loss or gradient was not finite.
+    pub fn skipped_steps(&self) -> u64 {
+        self.status.skipped
+    }
+
+    /// Forgets a failed native step: the weights are those before it, and training may go on.
+    pub fn clear_failure(&mut self) -> Result<()> {
+        self.status.flush(&self.gpu)?;
+        self.status.failure = None;
+        self.status.forgiven = self.status.steps;
+        Ok(())
+    }
+}
+
+fn not_finite(step: u64, tensor: String, value: f64) -> Error {
+    Error::NotFinite {
+        step,
+        tensor,
+        value,
+        advice: "the weights are those of the last good step; lower the learning rate, set clip, \
+                 look at the data, or leave such steps out with --on-nan skip"
+            .into(),
+    }
+}

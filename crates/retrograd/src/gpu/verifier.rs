@@ -1,0 +1,88 @@
+//! The GPU as the f32 side of the verifier's chain.
+
+use std::sync::Arc;
+
+use super::{Gpu, GpuNetwork, GpuOptimizer, TrainOptions};
+use crate::nn::Network;
+use crate::scalar::cast;
+use crate::train::Clip;
+use crate::verify::{BundleOptimizer, Device, Evaluation, Granted, Link, Subject, Trajectory};
+use crate::{Result, Target};
+
+/// Computes networks on a device for [`crate::verify::check_on`].
+pub struct GpuVerifier {
+    gpu: Arc<Gpu>,
+}
+
+impl GpuVerifier {
+    /// On that device.
+    pub fn new(gpu: &Arc<Gpu>) -> Self {
+        GpuVerifier {
+            gpu: Arc::clone(gpu),
+        }
+    }
+
+    fn put(&self, subject: &Subject<'_, Network>) -> Result<(GpuNetwork, Vec<f32>, Target<f32>)> {
+        let params: Vec<f32> = cast(&subject.params);
+        let network = GpuNetwork::new(&self.gpu, subject.model, &params)?;
+        Ok((network, cast(&subject.input), subject.target.cast()))
+    }
+}
+
+impl Device<Network> for GpuVerifier {
+    fn link(&self) -> Link {
+        Link::Gpu
+    }
+
+    fn granted(&self) -> &'static Granted {
+        &Granted::WGSL
+    }
+
+    fn evaluate(&mut self, subject: &Subject<'_, Network>) -> Result<Evaluation<f64>> {
+        let (mut network, x, target) = self.put(subject)?;
+        let output = network.forward_batch_training(&x, &subject.pass)?;
+        let options = TrainOptions {
+            key: subject.pass.key,
+            ..Default::default()
+        };
+        let loss = network.loss_and_gradients(&x, &target, subject.loss, &options)?;
+        Ok(Evaluation {
+            output: cast(&output),
+            loss,
+            d_params: cast(&network.gradients()?),
+            d_input: cast(&network.input_gradient()?),
+        })
+    }
+
+    fn trajectory(
+        &mut self,
+        subject: &Subject<'_, Network>,
+        optimizer: &BundleOptimizer,
+        steps: usize,
+    ) -> Result<Trajectory<f64>> {
+        let (mut network, x, target) = self.put(subject)?;
+        let mut state = GpuOptimizer::new(&network, optimizer.spec)?;
+        let options = TrainOptions {
+            clip: Clip {
+                element: optimizer.clip_element,
+                norm: optimizer.clip,
+            },
+            key: subject.pass.key,
+            ..Default::default()
+        };
+        let mut trajectory = Trajectory::default();
+        for _ in 0..steps {
+            network.train_step_gpu_native_with_options(
+                &x,
+                &target,
+                subject.loss,
+                &mut state,
+                &options,
+            )?;
+            trajectory.grads.push(cast(&network.gradients()?));
+        }
+        trajectory.losses = network.finish()?.iter().map(|l| l.loss).collect();
+        trajectory.params = cast(network.sync_weights_to_cpu()?);
+        Ok(trajectory)
+    }
+}

@@ -1,0 +1,145 @@
+// The dense layer, W of shape [out][in] and the bias behind it; the mathematics is in mod.rs.
+// An invocation owns a tile of 4 x 4 results.
+
+override INPUTS: u32 = 3u;
+override OUTPUTS: u32 = 2u;
+override BIAS: bool = true;
+
+// dense_forward
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read> params: array<f32>;
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+
+// sizes.a: rows, offset of W, offset of the bias.
+@compute @workgroup_size(64)
+fn dense_forward(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let rows = sizes.a.x;
+    let blocks = (OUTPUTS + 3u) / 4u;
+    let index = group_number(group, groups) * 64u + lane;
+    let o = (index % blocks) * 4u;
+    let row = (index / blocks) * 4u;
+    if (row >= rows) {
+        return;
+    }
+    let last = rows - 1u;
+    let r = vec4<u32>(row, min(row + 1u, last), min(row + 2u, last), min(row + 3u, last)) * INPUTS;
+    let w = vec4<u32>(o, min(o + 1u, OUTPUTS - 1u), min(o + 2u, OUTPUTS - 1u), min(o + 3u, OUTPUTS - 1u));
+    let at = w * INPUTS + sizes.a.y;
+    var start = vec4<f32>();
+    if (BIAS) {
+        let b = w + sizes.a.z;
+        start = vec4<f32>(params[b.x], params[b.y], params[b.z], params[b.w]);
+    }
+    var s = array<vec4<f32>, 4>(start, start, start, start);
+    for (var i = 0u; i < INPUTS; i++) {
+        let v = vec4<f32>(params[at.x + i], params[at.y + i], params[at.z + i], params[at.w + i]);
+        s[0] += x[r.x + i] * v;
+        s[1] += x[r.y + i] * v;
+        s[2] += x[r.z + i] * v;
+        s[3] += x[r.w + i] * v;
+    }
+    for (var a = 0u; a < 4u; a++) {
+        for (var b = 0u; b < 4u; b++) {
+            if (row + a < rows && o + b < OUTPUTS) {
+                y[(row + a) * OUTPUTS + o + b] = s[a][b];
+            }
+        }
+    }
+}
+
+// dense_backward_weight
+@group(0) @binding(2) var<storage, read> d_y: array<f32>;
+@group(0) @binding(3) var<storage, read_write> d_params: array<f32>;
+
+// sizes.a: rows, offset of W, offset of the bias; sizes.b: whether W and the bias are trained.
+// Column INPUTS is the bias, whose x is 1. Rows are added in runs of 64.
+@compute @workgroup_size(64)
+fn dense_backward_weight(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let rows = sizes.a.x;
+    let columns = INPUTS + select(0u, 1u, BIAS);
+    let blocks = (columns + 3u) / 4u;
+    let index = group_number(group, groups) * 64u + lane;
+    let i = (index % blocks) * 4u;
+    let o = (index / blocks) * 4u;
+    if (o >= OUTPUTS) {
+        return;
+    }
+    var t = array<vec4<f32>, 4>();
+    for (var first = 0u; first < rows; first += 64u) {
+        var s = array<vec4<f32>, 4>();
+        let end = min(first + 64u, rows);
+        for (var r = first; r < end; r++) {
+            let at = r * INPUTS + i;
+            let v = vec4<f32>(
+                select(1.0, x[at], i < INPUTS),
+                select(1.0, x[at + 1u], i + 1u < INPUTS),
+                select(1.0, x[at + 2u], i + 2u < INPUTS),
+                select(1.0, x[at + 3u], i + 3u < INPUTS),
+            );
+            let d = r * OUTPUTS + o;
+            s[0] += d_y[d] * v;
+            s[1] += d_y[d + 1u] * v;
+            s[2] += d_y[d + 2u] * v;
+            s[3] += d_y[d + 3u] * v;
+        }
+        for (var a = 0u; a < 4u; a++) {
+            t[a] += s[a];
+        }
+    }
+    for (var a = 0u; a < 4u; a++) {
+        for (var b = 0u; b < 4u; b++) {
+            if (o + a < OUTPUTS && i + b < INPUTS && sizes.b.x == 1u) {
+                d_params[sizes.a.y + (o + a) * INPUTS + i + b] = t[a][b];
+            } else if (o + a < OUTPUTS && i + b == INPUTS && BIAS && sizes.b.y == 1u) {
+                d_params[sizes.a.z + o + a] = t[a][b];
+            }
+        }
+    }
+}
+
+// dense_backward_input
+@group(0) @binding(1) var<storage, read> d_y_in: array<f32>;
+@group(0) @binding(3) var<storage, read_write> d_x: array<f32>;
+
+// sizes.a: rows, offset of W.
+@compute @workgroup_size(64)
+fn dense_backward_input(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let rows = sizes.a.x;
+    let blocks = (INPUTS + 3u) / 4u;
+    let index = group_number(group, groups) * 64u + lane;
+    let i = (index % blocks) * 4u;
+    let row = (index / blocks) * 4u;
+    if (row >= rows) {
+        return;
+    }
+    let last = rows - 1u;
+    let r = vec4<u32>(row, min(row + 1u, last), min(row + 2u, last), min(row + 3u, last)) * OUTPUTS;
+    var s = array<vec4<f32>, 4>();
+    for (var o = 0u; o < OUTPUTS; o++) {
+        let at = sizes.a.y + o * INPUTS + i;
+        let w = vec4<f32>(params[at], params[at + 1u], params[at + 2u], params[at + 3u]);
+        s[0] += d_y_in[r.x + o] * w;
+        s[1] += d_y_in[r.y + o] * w;
+        s[2] += d_y_in[r.z + o] * w;
+        s[3] += d_y_in[r.w + o] * w;
+    }
+    for (var a = 0u; a < 4u; a++) {
+        for (var b = 0u; b < 4u; b++) {
+            if (row + a < rows && i + b < INPUTS) {
+                d_x[(row + a) * INPUTS + i + b] = s[a][b];
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The layer recorded for the GPU; the kernels are in dense.wgsl.
+
+use super::Dense;
+use crate::Result;
+use crate::gpu::kernels::DENSE;
+use crate::gpu::layer::{Io, Record, flag, groups};
+use crate::gpu::recording::{Part, Recording};
+
+impl Dense {
+    fn constants(&self) -> [(&'static str, f64); 3] {
+        [
+            ("INPUTS", self.inputs as f64),
+            ("OUTPUTS", self.outputs as f64),
+            ("BIAS", flag(self.bias)),
+        ]
+    }
+}
+
+impl Record for Dense {
+    fn forward(&self, recording: &mut Recording, io: &Io<'_>) -> Result<()> {
+        let rows = io.x_len / self.inputs;
+        io.run(
+            recording,
+            (&DENSE, "dense_forward"),
+            &self.constants(),
+            &[rows, io.at(0), io.at(1)],
+            &[io.x, io.params, io.y],
+            groups(rows.div_ceil(4) * self.outputs.div_ceil(4)),
+        )
+    }
+
+    fn backward(
+        &self,
+        recording: &mut Recording,
+        io: &Io<'_>,
+        d_y: &Part,
+        d_x: Option<&Part>,
+    ) -> Result<()> {
+        let rows = io.x_len / self.inputs;
+        let [weight, bias, _] = io.trained;
+        if weight || bias {
+            let columns = self.inputs + usize::from(self.bias);
+            io.run(
+                recording,
+                (&DENSE, "dense_backward_weight"),
+                &self.constants(),
+                &[rows, io.at(0), io.at(1), 0, weight.into(), bias.into()],
+                &[io.x, d_y, io.grads],
+                groups(columns.div_ceil(4) * self.outputs.div_ceil(4)),
+            )?;
+        }
+        if let Some(d_x) = d_x {
+            io.run(
+                recording,
+                (&DENSE, "dense_backward_input"),
+                &self.constants(),
+                &[rows, io.at(0)],
+                &[d_y, io.params, d_x],
+                groups(rows.div_ceil(4) * self.inputs.div_ceil(4)),
+            )?;
+        }
+        Ok(())
+    }
+}

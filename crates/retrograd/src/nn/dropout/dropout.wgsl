@@ -1,0 +1,79 @@
+// Dropout with the CPU's mask: ChaCha8 keyed by the step and the layer; see rng.rs.
+
+override LEAST: u32 = 8388608u;  // kept where the upper 24 bits of a word reach this
+override SCALE: f32 = 2.0;
+
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read> keys: array<u32>;
+@group(0) @binding(3) var<storage, read_write> mask: array<f32>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+
+fn rotate(x: u32, n: u32) -> u32 {
+    return (x << n) | (x >> (32u - n));
+}
+
+// sizes.a: elements, first word of the key. An invocation owns one block of 16 words.
+@compute @workgroup_size(64)
+fn dropout_forward(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let block = group_number(group, groups) * 64u + lane;
+    let first = block * 16u;
+    if (first >= sizes.a.x) {
+        return;
+    }
+    var start: array<u32, 16>;
+    start[0] = 0x61707865u;
+    start[1] = 0x3320646eu;
+    start[2] = 0x79622d32u;
+    start[3] = 0x6b206574u;
+    for (var i = 0u; i < 8u; i++) {
+        start[4u + i] = keys[sizes.a.y + i];
+    }
+    start[12] = block;
+    var w = start;
+    for (var round = 0u; round < 4u; round++) {
+        for (var q = 0u; q < 8u; q++) {
+            // Columns, then diagonals.
+            let turn = q / 4u;
+            let a = q % 4u;
+            let b = 4u + (a + turn) % 4u;
+            let c = 8u + (a + 2u * turn) % 4u;
+            let d = 12u + (a + 3u * turn) % 4u;
+            w[a] += w[b];
+            w[d] = rotate(w[d] ^ w[a], 16u);
+            w[c] += w[d];
+            w[b] = rotate(w[b] ^ w[c], 12u);
+            w[a] += w[b];
+            w[d] = rotate(w[d] ^ w[a], 8u);
+            w[c] += w[d];
+            w[b] = rotate(w[b] ^ w[c], 7u);
+        }
+    }
+    for (var i = 0u; i < 16u; i++) {
+        if (first + i < sizes.a.x) {
+            let kept = ((w[i] + start[i]) >> 8u) >= LEAST;
+            let m = select(0.0, SCALE, kept);
+            mask[first + i] = m;
+            y[first + i] = m * x[first + i];
+        }
+    }
+}
+
+// dropout_backward
+@group(0) @binding(2) var<storage, read> mask_in: array<f32>;
+@group(0) @binding(3) var<storage, read_write> d_x: array<f32>;
+
+@compute @workgroup_size(64)
+fn dropout_backward(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = group_number(group, groups) * 64u + lane;
+    if (index < sizes.a.x) {
+        d_x[index] = mask_in[index] * x[index];
+    }
+}

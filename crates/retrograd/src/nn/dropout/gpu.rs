@@ -1,0 +1,73 @@
+//! Dropout recorded for the GPU; the kernels, which draw the CPU's mask, are in dropout.wgsl.
+
+use super::Dropout;
+use crate::Result;
+use crate::gpu::kernels::{DROPOUT, ELEMENTWISE};
+use crate::gpu::layer::{Io, Lengths, Record, groups};
+use crate::gpu::recording::{Part, Recording};
+
+impl Dropout {
+    fn constants(&self) -> [(&'static str, f64); 2] {
+        // u/2²⁴ ≥ p for the same whole u as u ≥ ⌈p·2²⁴⌉.
+        let least = (self.p * 16_777_216.0).ceil();
+        [("LEAST", least), ("SCALE", 1.0 / (1.0 - self.p))]
+    }
+
+    fn drops(&self, io: &Io<'_>) -> bool {
+        io.training && self.p > 0.0
+    }
+}
+
+fn copy(recording: &mut Recording, io: &Io<'_>, from: &Part, to: &Part) -> Result<()> {
+    let sizes = [1, io.x_len, io.x_len, 0, io.x_len];
+    let kernel = (&ELEMENTWISE, "copy_rows");
+    io.run(
+        recording,
+        kernel,
+        &[],
+        &sizes,
+        &[from, to],
+        groups(io.x_len),
+    )
+}
+
+impl Record for Dropout {
+    fn saved(&self, io: &Lengths) -> Vec<usize> {
+        vec![io.x_len]
+    }
+
+    fn forward(&self, recording: &mut Recording, io: &Io<'_>) -> Result<()> {
+        if !self.drops(io) {
+            return copy(recording, io, io.x, io.y);
+        }
+        io.run(
+            recording,
+            (&DROPOUT, "dropout_forward"),
+            &self.constants(),
+            &[io.x_len, io.key_at],
+            &[io.x, io.keys, &io.saved[0], io.y],
+            groups(io.x_len.div_ceil(16)),
+        )
+    }
+
+    fn backward(
+        &self,
+        recording: &mut Recording,
+        io: &Io<'_>,
+        d_y: &Part,
+        d_x: Option<&Part>,
+    ) -> Result<()> {
+        let Some(d_x) = d_x else { return Ok(()) };
+        if !self.drops(io) {
+            return copy(recording, io, d_y, d_x);
+        }
+        io.run(
+            recording,
+            (&DROPOUT, "dropout_backward"),
+            &self.constants(),
+            &[io.x_len],
+            &[d_y, &io.saved[0], d_x],
+            groups(io.x_len),
+        )
+    }
+}

@@ -1,0 +1,349 @@
+// The Kolmogorov-Arnold layer; the mathematics is in mod.rs.
+//
+// The layer is a matrix product of its features: with
+//   phi[row] = (B_0(x_0) ... B_{G+k-1}(x_0), B_0(x_1) ..., silu(x_0), silu(x_1) ..., 1)
+// and W the layer's tensors, which lie one after the other in the flat vector (spline weights
+// [in][basis][out], base weights [in][out], bias [out]),
+//   y = phi W,  d_W = phi^T d_y,  d_x_i = sum over the features of i of slope * (d_y W^T).
+// The features and their slopes are evaluated once per (row, input).
+
+override INPUTS: u32 = 2u;
+override OUTPUTS: u32 = 3u;
+override GRID: u32 = 5u;
+override DEGREE: u32 = 3u;
+override BASES: u32 = 8u;       // GRID + DEGREE
+override BASE: u32 = 1u;        // 1 with silu
+override BIAS: u32 = 0u;        // 1 with a bias
+override FEATURES4: u32 = 5u;   // a row of phi in vec4s, padded
+override CLAMP: bool = false;
+override FREE: bool = false;    // knots of its own for every input
+override LO: f32 = -1.0;
+override HI: f32 = 1.0;
+override INVERSE_STEP: f32 = 2.5;
+
+// kan_basis
+@group(0) @binding(1) var<storage, read> x_in: array<f32>;
+@group(0) @binding(2) var<storage, read> knots: array<f32>;
+@group(0) @binding(3) var<storage, read_write> phi_out: array<f32>;
+@group(0) @binding(4) var<storage, read_write> slopes_out: array<f32>;
+
+// sizes.a.x: rows
+@compute @workgroup_size(64)
+fn kan_basis(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = group_number(group, groups) * 64u + lane;
+    if (index >= sizes.a.x * INPUTS) {
+        return;
+    }
+    let row = index / INPUTS;
+    let i = index % INPUTS;
+    let k = i32(DEGREE);
+    var x = x_in[index];
+    var moves = 1.0;
+    // The k+1 splines that are not 0, and those of degree k-1 for the derivative.
+    var values: array<f32, 9>;
+    var lower: array<f32, 9>;
+    var slopes: array<f32, 9>;
+    var interval: i32;
+    values[0] = 1.0;
+    if (FREE) {
+        // knots holds DEGREE more on either side than the layer has, so that none is missing.
+        let first = i * (GRID + 4u * DEGREE + 1u) + DEGREE;
+        if (CLAMP) {
+            let lo = knots[first + DEGREE];
+            let hi = knots[first + DEGREE + GRID];
+            moves = select(0.0, 1.0, x >= lo && x <= hi);
+            x = clamp(x, lo, hi);
+        }
+        interval = -1;
+        for (var n = 0u; n < GRID + 2u * DEGREE + 1u; n++) {
+            interval += select(0, 1, knots[first + n] <= x);
+        }
+        let at = first + u32(clamp(interval, 0, i32(GRID) + 2 * k - 1));
+        for (var j = 1u; j <= DEGREE; j++) {
+            if (j == DEGREE) {
+                lower = values;
+            }
+            var saved = 0.0;
+            for (var r = 0u; r < j; r++) {
+                let above = knots[at + r + 1u];
+                let below = knots[at + r + 1u - j];
+                let part = values[r] / (above - below);
+                values[r] = saved + (above - x) * part;
+                saved = (x - below) * part;
+            }
+            values[j] = saved;
+        }
+        for (var r = 0u; r <= DEGREE; r++) {
+            var slope = 0.0;
+            if (r > 0u) {
+                slope = lower[r - 1u] / (knots[at + r] - knots[at + r - DEGREE]);
+            }
+            if (r < DEGREE) {
+                slope -= lower[r] / (knots[at + r + 1u] - knots[at + r + 1u - DEGREE]);
+            }
+            slopes[r] = f32(DEGREE) * slope;
+        }
+    } else {
+        if (CLAMP) {
+            moves = select(0.0, 1.0, x >= LO && x <= HI);
+            x = clamp(x, LO, HI);
+        }
+        // In steps of the grid from LO; far outside it doesn't matter how far.
+        let s = (x - LO) * INVERSE_STEP;
+        let cell = clamp(floor(s), -f32(DEGREE) - 1.0, f32(GRID + DEGREE));
+        let u = clamp(s - cell, 0.0, 1.0);
+        interval = i32(cell) + k;
+        for (var j = 1u; j <= DEGREE; j++) {
+            if (j == DEGREE) {
+                lower = values;
+            }
+            var saved = 0.0;
+            for (var r = 0u; r < j; r++) {
+                let part = values[r] / f32(j);
+                values[r] = saved + (f32(r + 1u) - u) * part;
+                saved = (u + f32(j - 1u - r)) * part;
+            }
+            values[j] = saved;
+        }
+        for (var r = 0u; r <= DEGREE; r++) {
+            var slope = 0.0;
+            if (r > 0u) {
+                slope = lower[r - 1u];
+            }
+            if (r < DEGREE) {
+                slope -= lower[r];
+            }
+            slopes[r] = slope * INVERSE_STEP;
+        }
+    }
+    // Outside all knots no spline is left.
+    let inside = interval >= 0 && interval < i32(GRID) + 2 * k;
+    let stride = FEATURES4 * 4u;
+    let phi_at = row * stride + i * BASES;
+    let slope_at = index * (BASES + BASE);
+    for (var m = 0u; m < BASES; m++) {
+        var value = 0.0;
+        var slope = 0.0;
+        for (var r = 0u; r <= DEGREE; r++) {
+            let hit = inside && interval - k + i32(r) == i32(m);
+            value = select(value, values[r], hit);
+            slope = select(slope, slopes[r], hit);
+        }
+        phi_out[phi_at + m] = value;
+        slopes_out[slope_at + m] = moves * slope;
+    }
+    if (BASE == 1u) {
+        phi_out[row * stride + INPUTS * BASES + i] = silu(x);
+        slopes_out[slope_at + BASES] = moves * silu_slope(x);
+    }
+    if (i == 0u) {
+        var f = INPUTS * (BASES + BASE);
+        if (BIAS == 1u) {
+            phi_out[row * stride + f] = 1.0;
+            f += 1u;
+        }
+        for (; f < stride; f++) {
+            phi_out[row * stride + f] = 0.0;
+        }
+    }
+}
+
+// kan_forward
+@group(0) @binding(1) var<storage, read> phi: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> params: array<f32>;
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+
+// Four outputs of one feature's weights.
+fn weights_at(at: u32) -> vec4<f32> {
+    return vec4<f32>(params[at], params[at + 1u], params[at + 2u], params[at + 3u]);
+}
+
+fn store4(at: u32, o: u32, value: vec4<f32>) {
+    y[at] = value.x;
+    if (o + 1u < OUTPUTS) { y[at + 1u] = value.y; }
+    if (o + 2u < OUTPUTS) { y[at + 2u] = value.z; }
+    if (o + 3u < OUTPUTS) { y[at + 3u] = value.w; }
+}
+
+// sizes.a: rows, offset of W. An invocation owns 4 rows x 4 outputs.
+@compute @workgroup_size(64)
+fn kan_forward(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let rows = sizes.a.x;
+    let blocks = (OUTPUTS + 3u) / 4u;
+    let index = group_number(group, groups) * 64u + lane;
+    let o = (index % blocks) * 4u;
+    let row = (index / blocks) * 4u;
+    if (row >= rows) {
+        return;
+    }
+    let last = rows - 1u;
+    let r0 = row * FEATURES4;
+    let r1 = min(row + 1u, last) * FEATURES4;
+    let r2 = min(row + 2u, last) * FEATURES4;
+    let r3 = min(row + 3u, last) * FEATURES4;
+    var s0 = vec4<f32>();
+    var s1 = vec4<f32>();
+    var s2 = vec4<f32>();
+    var s3 = vec4<f32>();
+    var at = sizes.a.y + o;
+    for (var f = 0u; f < FEATURES4; f++) {
+        let w0 = weights_at(at);
+        let w1 = weights_at(at + OUTPUTS);
+        let w2 = weights_at(at + 2u * OUTPUTS);
+        let w3 = weights_at(at + 3u * OUTPUTS);
+        at += 4u * OUTPUTS;
+        let p0 = phi[r0 + f];
+        let p1 = phi[r1 + f];
+        let p2 = phi[r2 + f];
+        let p3 = phi[r3 + f];
+        s0 += p0.x * w0 + p0.y * w1 + p0.z * w2 + p0.w * w3;
+        s1 += p1.x * w0 + p1.y * w1 + p1.z * w2 + p1.w * w3;
+        s2 += p2.x * w0 + p2.y * w1 + p2.z * w2 + p2.w * w3;
+        s3 += p3.x * w0 + p3.y * w1 + p3.z * w2 + p3.w * w3;
+    }
+    store4(row * OUTPUTS + o, o, s0);
+    if (row + 1u < rows) { store4((row + 1u) * OUTPUTS + o, o, s1); }
+    if (row + 2u < rows) { store4((row + 2u) * OUTPUTS + o, o, s2); }
+    if (row + 3u < rows) { store4((row + 3u) * OUTPUTS + o, o, s3); }
+}
+
+// kan_backward_weight
+@group(0) @binding(2) var<storage, read> d_y: array<f32>;
+@group(0) @binding(3) var<storage, read_write> d_params: array<f32>;
+
+fn store_d(feature: u32, o: u32, value: vec4<f32>) {
+    if (feature < sizes.a.z || feature >= sizes.a.w) {
+        return;
+    }
+    let at = sizes.a.y + feature * OUTPUTS + o;
+    d_params[at] = value.x;
+    if (o + 1u < OUTPUTS) { d_params[at + 1u] = value.y; }
+    if (o + 2u < OUTPUTS) { d_params[at + 2u] = value.z; }
+    if (o + 3u < OUTPUTS) { d_params[at + 3u] = value.w; }
+}
+
+// sizes.a: rows, offset of W, first feature and end of the features whose weights are trained.
+// An invocation owns 4 features x 4 outputs; rows are added in runs of 64.
+@compute @workgroup_size(64)
+fn kan_backward_weight(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let rows = sizes.a.x;
+    let blocks = (OUTPUTS + 3u) / 4u;
+    let index = group_number(group, groups) * 64u + lane;
+    let o = (index % blocks) * 4u;
+    let f = index / blocks + sizes.a.z / 4u;
+    if (f * 4u >= sizes.a.w) {
+        return;
+    }
+    var t0 = vec4<f32>();
+    var t1 = vec4<f32>();
+    var t2 = vec4<f32>();
+    var t3 = vec4<f32>();
+    for (var first = 0u; first < rows; first += 64u) {
+        var s0 = vec4<f32>();
+        var s1 = vec4<f32>();
+        var s2 = vec4<f32>();
+        var s3 = vec4<f32>();
+        let end = min(first + 64u, rows);
+        for (var r = first; r < end; r++) {
+            let p = phi[r * FEATURES4 + f];
+            let at = r * OUTPUTS + o;
+            let d = vec4<f32>(d_y[at], d_y[at + 1u], d_y[at + 2u], d_y[at + 3u]);
+            s0 += p.x * d;
+            s1 += p.y * d;
+            s2 += p.z * d;
+            s3 += p.w * d;
+        }
+        t0 += s0;
+        t1 += s1;
+        t2 += s2;
+        t3 += s3;
+    }
+    store_d(f * 4u, o, t0);
+    store_d(f * 4u + 1u, o, t1);
+    store_d(f * 4u + 2u, o, t2);
+    store_d(f * 4u + 3u, o, t3);
+}
+
+// kan_backward_input
+@group(0) @binding(1) var<storage, read> slopes_in: array<f32>;
+@group(0) @binding(3) var<storage, read> d_y_in: array<f32>;
+@group(0) @binding(4) var<storage, read_write> d_x: array<f32>;
+
+// Where the weights of feature m of input i are; those beyond the last are never used.
+fn feature_row(i: u32, m: u32) -> u32 {
+    let feature = select(INPUTS * BASES + i, i * BASES + m, m < BASES);
+    return sizes.a.y + feature * OUTPUTS;
+}
+
+fn slopes_at(row: u32, i: u32, m: u32) -> vec4<f32> {
+    let n = BASES + BASE;
+    let at = (row * INPUTS + i) * n + m;
+    return vec4<f32>(
+        slopes_in[at],
+        select(0.0, slopes_in[at + 1u], m + 1u < n),
+        select(0.0, slopes_in[at + 2u], m + 2u < n),
+        select(0.0, slopes_in[at + 3u], m + 3u < n),
+    );
+}
+
+// sizes.a: rows, offset of W. An invocation owns 4 rows of one input; 8 x 8 of them share rows
+// of d_y and of W.
+@compute @workgroup_size(8, 8)
+fn kan_backward_input(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_id) local: vec3<u32>,
+) {
+    let rows = sizes.a.x;
+    let blocks = (INPUTS + 7u) / 8u;
+    let number = group_number(group, groups);
+    let i = (number % blocks) * 8u + local.x;
+    let row = ((number / blocks) * 8u + local.y) * 4u;
+    if (row >= rows || i >= INPUTS) {
+        return;
+    }
+    let last = rows - 1u;
+    let r1 = min(row + 1u, last);
+    let r2 = min(row + 2u, last);
+    let r3 = min(row + 3u, last);
+    var sums = vec4<f32>();
+    for (var m = 0u; m < BASES + BASE; m += 4u) {
+        let f0 = feature_row(i, m);
+        let f1 = feature_row(i, m + 1u);
+        let f2 = feature_row(i, m + 2u);
+        let f3 = feature_row(i, m + 3u);
+        var s0 = vec4<f32>();
+        var s1 = vec4<f32>();
+        var s2 = vec4<f32>();
+        var s3 = vec4<f32>();
+        for (var o = 0u; o < OUTPUTS; o++) {
+            let w = vec4<f32>(params[f0 + o], params[f1 + o], params[f2 + o], params[f3 + o]);
+            s0 += d_y_in[row * OUTPUTS + o] * w;
+            s1 += d_y_in[r1 * OUTPUTS + o] * w;
+            s2 += d_y_in[r2 * OUTPUTS + o] * w;
+            s3 += d_y_in[r3 * OUTPUTS + o] * w;
+        }
+        sums += vec4<f32>(
+            dot(s0, slopes_at(row, i, m)),
+            dot(s1, slopes_at(r1, i, m)),
+            dot(s2, slopes_at(r2, i, m)),
+            dot(s3, slopes_at(r3, i, m)),
+        );
+    }
+    d_x[row * INPUTS + i] = sums.x;
+    if (row + 1u < rows) { d_x[(row + 1u) * INPUTS + i] = sums.y; }
+    if (row + 2u < rows) { d_x[(row + 2u) * INPUTS + i] = sums.z; }
+    if (row + 3u < rows) { d_x[(row + 3u) * INPUTS + i] = sums.w; }
+}

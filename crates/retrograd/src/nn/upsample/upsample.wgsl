@@ -1,0 +1,44 @@
+// Nearest upsampling; the mathematics is in mod.rs. Rows of all planes follow one another.
+
+override SCALE: u32 = 2u;
+override WIDTH: u32 = 3u;
+
+@group(0) @binding(1) var<storage, read> source: array<f32>;
+@group(0) @binding(2) var<storage, read_write> to: array<f32>;
+
+// sizes.a.x: elements of y.
+@compute @workgroup_size(64)
+fn upsample_forward(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = group_number(group, groups) * 64u + lane;
+    if (index >= sizes.a.x) {
+        return;
+    }
+    let wide = WIDTH * SCALE;
+    to[index] = source[(index / wide / SCALE) * WIDTH + (index % wide) / SCALE];
+}
+
+// sizes.a.x: elements of x.
+@compute @workgroup_size(64)
+fn upsample_backward(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = group_number(group, groups) * 64u + lane;
+    if (index >= sizes.a.x) {
+        return;
+    }
+    let wide = WIDTH * SCALE;
+    let corner = (index / WIDTH) * SCALE * wide + (index % WIDTH) * SCALE;
+    var s = 0.0;
+    for (var u = 0u; u < SCALE; u++) {
+        for (var v = 0u; v < SCALE; v++) {
+            s += source[corner + u * wide + v];
+        }
+    }
+    to[index] = s;
+}

@@ -1,0 +1,495 @@
+//! Training on the GPU: it converges, native and hybrid and the CPU follow the same path, weights
+//! and optimizer state move between them, and failures leave the last good weights.
+#![cfg(feature = "gpu")]
+
+mod gpu_helper;
+
+use gpu_helper::{batch, gpu, kan};
+use retrograd::gpu::{Choice, Gpu, GpuNetwork, GpuOptimizer, TrainOptions};
+use retrograd::nn::Network;
+use retrograd::optim::{Optimizer, OptimizerSpec, global_norm};
+use retrograd::train::Clip;
+use retrograd::verify::precision::{Bounds, Plan, sample};
+use retrograd::verify::{BundleOptimizer, Granted, Runner, Subject};
+use retrograd::{Error, Kernels, Loss, Model, Target};
+
+fn put(network: &Network) -> GpuNetwork {
+    GpuNetwork::new(&gpu(), network, &network.init(3)).unwrap()
+}
+
+/// A function to learn: two smooth outputs of three inputs.
+fn lesson(network: &Network, samples: usize) -> (Vec<f32>, Target<f32>) {
+    let x = batch(network, samples);
+    let rows = x.chunks_exact(3);
+    let y = rows
+        .flat_map(|r| [(2.0 * r[0]).sin() * r[1], r[2] * r[2] - 0.5 * r[0]])
+        .collect();
+    (x, Target::values(y))
+}
+
+fn options(clip: Option<f64>) -> TrainOptions {
+    TrainOptions {
+        clip: Clip {
+            norm: clip,
+            element: None,
+        },
+        ..Default::default()
+    }
+}
+
+/// Native steps; first and last loss.
+fn train(
+    network: &Network,
+    spec: OptimizerSpec,
+    samples: usize,
+    steps: usize,
+    clip: Option<f64>,
+) -> (f64, f64) {
+    let mut on_gpu = put(network);
+    let mut optimizer = GpuOptimizer::new(&on_gpu, spec).unwrap();
+    let (x, t) = lesson(network, samples);
+    let mut losses = Vec::new();
+    for _ in 0..steps {
+        on_gpu
+            .train_step_gpu_native_with_options(&x, &t, Loss::Mse, &mut optimizer, &options(clip))
+            .unwrap();
+        losses.extend(on_gpu.losses().unwrap());
+    }
+    losses.extend(on_gpu.finish().unwrap());
+    assert_eq!(losses.len(), steps);
+    assert!(losses.iter().all(|l| l.updated && l.loss.is_finite()));
+    assert!(
+        on_gpu
+            .sync_weights_to_cpu()
+            .unwrap()
+            .iter()
+            .all(|w| w.is_finite())
+    );
+    (losses[0].loss, losses[steps - 1].loss)
+}
+
+#[test]
+fn test_gpu_training_convergence() {
+    let network = kan(&[3, 6, 2], 3);
+    let mut on_gpu = put(&network);
+    let (x, t) = lesson(&network, 32);
+    let mut optimizer = Optimizer::new(OptimizerSpec::adam(0.02), network.layout().len());
+    let mut losses = Vec::new();
+    for _ in 0..60 {
+        losses.push(
+            on_gpu
+                .train_step(&x, &t, Loss::Mse, &mut optimizer)
+                .unwrap(),
+        );
+    }
+    assert!(
+        losses[59] < 0.1 * losses[0],
+        "{} → {}",
+        losses[0],
+        losses[59]
+    );
+}
+
+#[test]
+fn test_native_adam_training_convergence() {
+    let network = kan(&[3, 6, 2], 3);
+    let (first, last) = train(&network, OptimizerSpec::adam(0.02), 32, 60, None);
+    assert!(last < 0.1 * first, "{first} → {last}");
+}
+
+#[test]
+fn test_weight_sync_roundtrip() {
+    // G + k = 8 and 7: no padding may creep in between.
+    for degree in [2, 3] {
+        let network = kan(&[3, 5, 2], degree);
+        let mut on_gpu = put(&network);
+        assert_eq!(on_gpu.sync_weights_to_cpu().unwrap(), &network.init(3)[..]);
+        let other = network.init(9);
+        on_gpu.sync_weights_from_cpu(&other).unwrap();
+        assert_eq!(on_gpu.sync_weights_to_cpu().unwrap(), &other[..]);
+        assert_eq!(on_gpu.cpu_weights(), &other[..]);
+    }
+}
+
+#[test]
+fn test_weight_sync_after_native_training() {
+    let network = kan(&[3, 5, 2], 3);
+    let mut on_gpu = put(&network);
+    let mut optimizer = GpuOptimizer::new(&on_gpu, OptimizerSpec::adam(0.01)).unwrap();
+    let (x, t) = lesson(&network, 16);
+    for _ in 0..5 {
+        on_gpu
+            .train_step_gpu_native(&x, &t, Loss::Mse, &mut optimizer)
+            .unwrap();
+    }
+    let weights = on_gpu.sync_weights_to_cpu().unwrap().to_vec();
+    assert_ne!(weights, network.init(3));
+    // Another object with the same weights gives the same output.
+    let mut other = GpuNetwork::new(&gpu(), &network, &weights).unwrap();
+    assert_eq!(
+        other.forward_batch(&x).unwrap(),
+        on_gpu.forward_batch(&x).unwrap()
+    );
+}
+
+#[test]
+fn test_native_gradient_clipping_effect() {
+    let network = kan(&[3, 5, 2], 3);
+    let (x, t) = lesson(&network, 16);
+    let (lr, limit) = (0.5, 0.01);
+    let step = |clip: Option<f64>| -> (f64, Vec<f32>) {
+        let mut on_gpu = put(&network);
+        let mut optimizer = GpuOptimizer::new(&on_gpu, OptimizerSpec::sgd(lr)).unwrap();
+        on_gpu
+            .train_step_gpu_native_with_options(&x, &t, Loss::Mse, &mut optimizer, &options(clip))
+            .unwrap();
+        let after = on_gpu.sync_weights_to_cpu().unwrap().to_vec();
+        let moved: Vec<f64> = after
+            .iter()
+            .zip(network.init(3))
+            .map(|(a, b)| (f64::from(*a) - f64::from(b)) / lr)
+            .collect();
+        (
+            global_norm(&moved, network.layout()),
+            on_gpu.gradients().unwrap(),
+        )
+    };
+    let (free, grads) = step(None);
+    let norm = global_norm(&grads, network.layout());
+    assert!(norm > 2.0 * limit, "{norm}");
+    // A parameter of order 1 is rounded once: 2⁻²⁴ each, divided by the rate.
+    let rounding = 2.0_f64.powi(-24) / lr * (grads.len() as f64).sqrt();
+    assert!(
+        (free - norm).abs() <= rounding + 1e-6 * norm,
+        "{free} and {norm}"
+    );
+    let (clipped, _) = step(Some(limit));
+    let expected = norm * limit / (norm + 1e-6);
+    assert!(
+        (clipped - expected).abs() <= rounding + 1e-6 * limit,
+        "{clipped} and {expected}"
+    );
+}
+
+#[test]
+fn test_native_training_with_clipping_stability() {
+    let network = kan(&[3, 6, 2], 3);
+    let spec = OptimizerSpec::Sgd {
+        lr: 0.5,
+        momentum: 0.9,
+        nesterov: true,
+        weight_decay: 1e-4,
+    };
+    let (first, last) = train(&network, spec, 32, 200, Some(0.05));
+    assert!(last < 0.5 * first, "{first} → {last}");
+}
+
+#[test]
+fn test_native_training_stability_1000_steps() {
+    let network = kan(&[3, 6, 2], 3);
+    let (first, last) = train(&network, OptimizerSpec::adamw(0.01), 16, 1000, Some(1.0));
+    assert!(last < 0.01 * first, "{first} → {last}");
+}
+
+#[test]
+fn test_native_training_batch_size_1() {
+    let network = kan(&[3, 6, 2], 3);
+    let (first, last) = train(&network, OptimizerSpec::adam(0.01), 1, 50, None);
+    assert!(last < 0.1 * first, "{first} → {last}");
+}
+
+#[test]
+fn test_native_training_large_batch() {
+    let network = kan(&[3, 6, 2], 3);
+    let (first, last) = train(&network, OptimizerSpec::adam(0.02), 2048, 40, Some(1.0));
+    assert!(last < 0.5 * first, "{first} → {last}");
+}
+
+/// Native and hybrid, each against the f64 trajectory within the predicted bound, and against one
+/// another within both. Elements whose gradient is below its own bound have no direction that Adam
+/// could follow in f32; the verifier leaves them out, and so does this.
+fn hybrid_vs_native(spec: OptimizerSpec, clip: Option<f64>) {
+    let network = kan(&[3, 5, 2], 3);
+    let params = network.init(3);
+    let (x, t) = lesson(&network, 16);
+    let steps = 10;
+    let optimizer = BundleOptimizer {
+        spec,
+        clip,
+        clip_element: None,
+    };
+    let subject = Subject::new("modes", &network, &params, &x, &t, Loss::Mse).unwrap();
+    let samples = sample(
+        &subject,
+        &Granted::WGSL,
+        &[&optimizer],
+        steps,
+        &Plan::default(),
+    );
+    let runs = &samples.trajectories[0];
+    let mut exact = Runner::<Network, f64>::new(&subject, Kernels::Reference);
+    let exact = exact.trajectory(&subject.params, &optimizer, steps, None);
+    let mut native = put(&network);
+    let mut on_device = GpuOptimizer::new(&native, spec).unwrap();
+    let mut hybrid = put(&network);
+    let mut on_cpu = Optimizer::new(spec, params.len());
+    for _ in 0..steps {
+        native
+            .train_step_gpu_native_with_options(&x, &t, Loss::Mse, &mut on_device, &options(clip))
+            .unwrap();
+        hybrid
+            .train_step_with_options(&x, &t, Loss::Mse, &mut on_cpu, &options(clip))
+            .unwrap();
+    }
+    let native = native.sync_weights_to_cpu().unwrap().to_vec();
+    let hybrid = hybrid.sync_weights_to_cpu().unwrap().to_vec();
+    let mut compared = 0;
+    for tensor in network.layout().tensors() {
+        let range = tensor.range();
+        let bounds = Bounds::new(
+            &exact.params[range.clone()],
+            runs.iter().map(|r| &r.params[range.clone()]),
+        );
+        for i in range {
+            let vague = exact.grads.iter().enumerate().any(|(step, g)| {
+                let here = &g[tensor.range()];
+                let b = Bounds::new(here, runs.iter().map(|r| &r.grads[step][tensor.range()]));
+                g[i].abs() <= b.at(i - tensor.offset)
+            });
+            if vague {
+                continue;
+            }
+            compared += 1;
+            let bound = bounds.at(i - tensor.offset);
+            let [a, b] = [native[i], hybrid[i]].map(f64::from);
+            assert!(
+                (a - exact.params[i]).abs() <= bound,
+                "native {} {i}",
+                tensor.name
+            );
+            assert!(
+                (b - exact.params[i]).abs() <= bound,
+                "hybrid {} {i}",
+                tensor.name
+            );
+            assert!((a - b).abs() <= bound, "{} {i}: {a} and {b}", tensor.name);
+        }
+    }
+    assert!(
+        2 * compared > params.len(),
+        "{compared} of {}",
+        params.len()
+    );
+}
+
+#[test]
+fn test_hybrid_vs_native_parity_sgd() {
+    let spec = OptimizerSpec::Sgd {
+        lr: 0.1,
+        momentum: 0.9,
+        nesterov: false,
+        weight_decay: 1e-3,
+    };
+    hybrid_vs_native(spec, None);
+    hybrid_vs_native(OptimizerSpec::sgd(0.1), Some(0.1));
+}
+
+#[test]
+fn test_hybrid_vs_native_parity_adam() {
+    hybrid_vs_native(OptimizerSpec::adam(0.01), Some(0.1));
+}
+
+#[test]
+fn test_hybrid_vs_native_parity_adamw() {
+    hybrid_vs_native(OptimizerSpec::adamw(0.01), Some(0.1));
+}
+
+/// Five steps native, state to the CPU, five hybrid, back, five native: as fifteen native ones,
+/// within a few roundings per step.
+#[test]
+fn optimizer_state_moves_between_native_and_hybrid_in_the_middle_of_a_run() {
+    let network = kan(&[3, 5, 2], 3);
+    let (x, t) = lesson(&network, 16);
+    let spec = OptimizerSpec::Sgd {
+        lr: 0.05,
+        momentum: 0.9,
+        nesterov: false,
+        weight_decay: 1e-3,
+    };
+    let mut straight = put(&network);
+    let mut state = GpuOptimizer::new(&straight, spec).unwrap();
+    for _ in 0..15 {
+        straight
+            .train_step_gpu_native(&x, &t, Loss::Mse, &mut state)
+            .unwrap();
+    }
+    let mut moved = put(&network);
+    let mut native = GpuOptimizer::new(&moved, spec).unwrap();
+    for _ in 0..5 {
+        moved
+            .train_step_gpu_native(&x, &t, Loss::Mse, &mut native)
+            .unwrap();
+    }
+    moved.sync_weights_to_cpu().unwrap();
+    let mut cpu = native.to_cpu().unwrap();
+    assert_eq!(cpu.steps(), 5);
+    for _ in 0..5 {
+        moved.train_step(&x, &t, Loss::Mse, &mut cpu).unwrap();
+    }
+    let mut native = GpuOptimizer::from_cpu(&moved, &cpu).unwrap();
+    for _ in 0..5 {
+        moved
+            .train_step_gpu_native(&x, &t, Loss::Mse, &mut native)
+            .unwrap();
+    }
+    assert_eq!(native.steps(), 15);
+    let a = straight.sync_weights_to_cpu().unwrap();
+    let b = moved.sync_weights_to_cpu().unwrap();
+    // Per step: a rounding of the parameter (of order 1) and of the momentum, which is carried on
+    // up to 1/(1 − 0.9) times.
+    let bound = 15.0 * 11.0 * 2.0_f32.powi(-24);
+    for (a, b) in a.iter().zip(b) {
+        assert!((a - b).abs() <= bound, "{a} and {b}");
+    }
+}
+
+/// A step that is not finite changes nothing, is reported, and can be forgiven.
+#[test]
+fn a_loss_that_is_not_finite_stops_native_training_with_the_last_good_weights() {
+    let network = kan(&[3, 5, 2], 3);
+    let (x, t) = lesson(&network, 16);
+    let mut on_gpu = put(&network);
+    let mut optimizer = GpuOptimizer::new(&on_gpu, OptimizerSpec::sgd(0.1)).unwrap();
+    on_gpu
+        .train_step_gpu_native(&x, &t, Loss::Mse, &mut optimizer)
+        .unwrap();
+    let good = on_gpu.sync_weights_to_cpu().unwrap().to_vec();
+    // Squares of this overflow f32.
+    let huge = Target::values(vec![3e38; 32]);
+    on_gpu
+        .train_step_gpu_native(&x, &huge, Loss::Mse, &mut optimizer)
+        .unwrap();
+    // Steps already on their way change nothing either.
+    let mut later = Ok(());
+    for _ in 0..3 {
+        later = on_gpu.train_step_gpu_native(&x, &t, Loss::Mse, &mut optimizer);
+    }
+    let losses = on_gpu.finish().unwrap();
+    assert!(losses.iter().skip(1).all(|l| !l.updated), "{losses:?}");
+    let error = match later {
+        Err(error) => error,
+        Ok(()) => on_gpu
+            .train_step_gpu_native(&x, &t, Loss::Mse, &mut optimizer)
+            .unwrap_err(),
+    };
+    assert!(
+        matches!(&error, Error::NotFinite { tensor, .. } if tensor == "the loss"),
+        "{error}"
+    );
+    assert_eq!(on_gpu.sync_weights_to_cpu().unwrap(), &good[..]);
+    on_gpu.clear_failure().unwrap();
+    on_gpu
+        .train_step_gpu_native(&x, &t, Loss::Mse, &mut optimizer)
+        .unwrap();
+    assert!(on_gpu.finish().unwrap().iter().all(|l| l.updated));
+    assert_ne!(on_gpu.sync_weights_to_cpu().unwrap(), &good[..]);
+    // The same in hybrid mode.
+    let mut cpu = Optimizer::new(OptimizerSpec::sgd(0.1), network.layout().len());
+    let before = on_gpu.sync_weights_to_cpu().unwrap().to_vec();
+    assert!(on_gpu.train_step(&x, &huge, Loss::Mse, &mut cpu).is_err());
+    assert_eq!(on_gpu.sync_weights_to_cpu().unwrap(), &before[..]);
+    // And left out where that is asked for.
+    let skip = TrainOptions {
+        skip_not_finite: true,
+        ..Default::default()
+    };
+    let skipped = on_gpu.skipped_steps();
+    for target in [&huge, &t] {
+        on_gpu
+            .train_step_gpu_native_with_options(&x, target, Loss::Mse, &mut optimizer, &skip)
+            .unwrap();
+    }
+    let losses = on_gpu.finish().unwrap();
+    assert_eq!(
+        losses.iter().map(|l| l.updated).collect::<Vec<_>>(),
+        [false, true]
+    );
+    assert_eq!(on_gpu.skipped_steps(), skipped + 1);
+}
+
+#[test]
+fn a_lost_device_is_an_error_and_the_cpu_copy_of_the_weights_is_kept() {
+    let gpu = Gpu::open(&Choice::Auto).unwrap();
+    let network = kan(&[3, 5, 2], 3);
+    let (x, t) = lesson(&network, 16);
+    let mut on_gpu = GpuNetwork::new(&gpu, &network, &network.init(3)).unwrap();
+    let mut optimizer = GpuOptimizer::new(&on_gpu, OptimizerSpec::adam(0.1)).unwrap();
+    on_gpu
+        .train_step_gpu_native(&x, &t, Loss::Mse, &mut optimizer)
+        .unwrap();
+    let synced = on_gpu.sync_weights_to_cpu().unwrap().to_vec();
+    gpu.destroy();
+    let errors = [
+        on_gpu
+            .train_step_gpu_native(&x, &t, Loss::Mse, &mut optimizer)
+            .unwrap_err(),
+        on_gpu.forward_batch(&x).unwrap_err(),
+        on_gpu.gradients().unwrap_err(),
+        on_gpu.finish().unwrap_err(),
+        on_gpu.sync_weights_to_cpu().map(|_| ()).unwrap_err(),
+    ];
+    for error in errors {
+        assert!(error.to_string().contains("lost"), "{error}");
+    }
+    assert_eq!(on_gpu.cpu_weights(), &synced[..]);
+}
+
+/// Half the bytes, and the same path: what f16 takes from one gradient comes with the next, so the
+/// sum of what was sent never differs from the sum of the gradients by more than one rounding.
+#[test]
+fn compressed_gradients_halve_the_bytes_and_lose_nothing_over_time() {
+    let network = kan(&[3, 6, 2], 3);
+    let (x, t) = lesson(&network, 32);
+    let gpu = Gpu::open(&Choice::Auto).unwrap();
+    let mut on_gpu = GpuNetwork::new(&gpu, &network, &network.init(3)).unwrap();
+    let options = TrainOptions::default();
+    on_gpu
+        .loss_and_gradients(&x, &t, Loss::Mse, &options)
+        .unwrap();
+    let whole = on_gpu.gradients().unwrap();
+    let mut sent = vec![0.0_f64; whole.len()];
+    let times = 50;
+    for _ in 0..times {
+        let before = gpu.counters();
+        let part = on_gpu.gradients_f16().unwrap();
+        let bytes = gpu.counters().since(before).bytes_down;
+        assert_eq!(bytes, 4 * (whole.len() as u64).div_ceil(2));
+        for (sum, g) in sent.iter_mut().zip(part) {
+            *sum += f64::from(g);
+        }
+    }
+    for (sum, &g) in sent.iter().zip(&whole) {
+        let exact = f64::from(times) * f64::from(g);
+        // Half a unit of f16 of the last number sent (11 bits, the least 2⁻²⁵), and the rounding of
+        // the residual in f32 at every step.
+        let bound =
+            f64::from(g.abs()) * (2.0_f64.powi(-11) + 50.0 * 2.0_f64.powi(-23)) + 2.0_f64.powi(-25);
+        assert!((sum - exact).abs() <= 2.0 * bound, "{sum} and {exact}");
+    }
+    let mut optimizer = Optimizer::new(OptimizerSpec::adam(0.02), whole.len());
+    let compress = TrainOptions {
+        compress_gradients: true,
+        ..Default::default()
+    };
+    let mut losses = Vec::new();
+    for _ in 0..60 {
+        let loss = on_gpu.train_step_with_options(&x, &t, Loss::Mse, &mut optimizer, &compress);
+        losses.push(loss.unwrap());
+    }
+    assert!(
+        losses[59] < 0.1 * losses[0],
+        "{} → {}",
+        losses[0],
+        losses[59]
+    );
+}
