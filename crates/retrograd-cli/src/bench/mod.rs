@@ -3,6 +3,9 @@
 mod logic;
 mod network;
 
+#[cfg(feature = "gpu")]
+pub mod gpu;
+
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -79,7 +82,12 @@ pub struct Workload {
 }
 
 /// The families' lists.
-const ALL: &[&[Workload]] = &[logic::WORKLOADS, network::WORKLOADS];
+const ALL: &[&[Workload]] = &[
+    logic::WORKLOADS,
+    network::WORKLOADS,
+    #[cfg(feature = "gpu")]
+    gpu::WORKLOADS,
+];
 
 /// All workloads, in order.
 pub fn all() -> impl Iterator<Item = &'static Workload> {

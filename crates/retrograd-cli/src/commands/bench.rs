@@ -21,6 +21,9 @@ pub struct BenchArgs {
     /// What they run on.
     #[arg(long, value_enum, default_value = "cpu")]
     device: Device,
+    /// Shows where the time of a native step goes, kernel by kernel, with --device gpu.
+    #[arg(long)]
+    profile: bool,
     /// Writes the figures as a JSON array.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -29,7 +32,10 @@ pub struct BenchArgs {
 }
 
 pub fn run(args: BenchArgs) -> Result {
-    let workloads = choose(&args.names)?;
+    if args.profile {
+        return profile(args.device);
+    }
+    let workloads = choose(&args.names, (!args.list).then_some(args.device))?;
     if args.list {
         for workload in workloads {
             println!("{:24} {}", workload.name, workload.about);
@@ -67,9 +73,30 @@ pub fn run(args: BenchArgs) -> Result {
     Ok(Outcome::Done)
 }
 
-fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Workload>> {
+#[cfg(feature = "gpu")]
+fn profile(device: Device) -> Result {
+    if device != Device::Gpu {
+        bail!("--profile: got --device {}, needs gpu", device.name());
+    }
+    for samples in [64, 256] {
+        bench::gpu::profile(samples)?;
+    }
+    Ok(Outcome::Done)
+}
+
+#[cfg(not(feature = "gpu"))]
+fn profile(_: Device) -> Result {
+    bail!("--profile: this build has no GPU; it needs the feature gpu");
+}
+
+fn choose(names: &[String], device: Option<Device>) -> anyhow::Result<Vec<&'static Workload>> {
     if names.is_empty() {
-        return Ok(bench::all().collect());
+        // Those of the device; a list shows all.
+        let of = |w: &&Workload| match device {
+            Some(device) => w.name.starts_with("gpu-") == (device == Device::Gpu),
+            None => true,
+        };
+        return Ok(bench::all().filter(of).collect());
     }
     let mut chosen = Vec::new();
     for name in names {

@@ -13,5 +13,37 @@ pub fn run(args: DevicesArgs) -> Result {
         retrograd::parallel::threads(),
         retrograd::simd::level_name()
     );
+    #[cfg(feature = "gpu")]
+    gpus();
     Ok(Outcome::Done)
+}
+
+/// The adapters that wgpu sees.
+#[cfg(feature = "gpu")]
+fn gpus() {
+    let adapters = retrograd::gpu::Gpu::adapters();
+    if adapters.is_empty() {
+        println!("gpu    none found; Mesa's software Vulkan (mesa-vulkan-drivers) is one");
+    }
+    let yes = |has: bool| if has { "yes" } else { "no" };
+    for a in adapters {
+        println!("gpu:{}  {}, {}, {}", a.index, a.name, a.backend, a.kind);
+        println!("       driver {}", a.driver);
+        println!(
+            "       f16 {}, subgroups {}, timestamps {}, mappable buffers {}",
+            yes(a.f16),
+            yes(a.subgroups),
+            yes(a.timestamps),
+            yes(a.mappable)
+        );
+        println!(
+            "       buffers up to {} MiB, bindings up to {} MiB, {} workgroups a side, {} \
+             invocations and {} KiB in a workgroup",
+            a.max_buffer >> 20,
+            a.max_binding >> 20,
+            a.max_workgroups,
+            a.max_invocations,
+            a.workgroup_memory >> 10
+        );
+    }
 }

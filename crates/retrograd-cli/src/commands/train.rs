@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use clap::ValueEnum;
-use retrograd::train::{OnNan, Session, Summary, experiment_of};
+use retrograd::train::{Mode, OnNan, Placement, Session, Summary, experiment_of};
 
 use crate::exit::{Outcome, Result};
 use crate::progress::Progress;
@@ -45,8 +45,38 @@ pub struct TrainArgs {
     /// What happens when a loss or a gradient is not finite.
     #[arg(long, value_name = "WHAT")]
     on_nan: Option<OnNanArg>,
+    /// Where steps are computed: cpu, gpu, or gpu:N or gpu:NAME for an adapter of `devices`.
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = parse_device)]
+    device: DeviceArg,
+    /// What a GPU does: native, whole steps; hybrid, gradients for the CPU's optimizer.
+    #[arg(long, value_name = "MODE", default_value = "native")]
+    mode: ModeArg,
     #[command(flatten)]
     threads: super::Threads,
+}
+
+/// `cpu`, or the adapter behind `gpu:`.
+#[derive(Clone, Debug, PartialEq)]
+enum DeviceArg {
+    Cpu,
+    Gpu(String),
+}
+
+fn parse_device(text: &str) -> std::result::Result<DeviceArg, String> {
+    match text.split_once(':') {
+        None if text == "cpu" => Ok(DeviceArg::Cpu),
+        None if text == "gpu" => Ok(DeviceArg::Gpu("auto".into())),
+        Some(("gpu", adapter)) => Ok(DeviceArg::Gpu(adapter.into())),
+        _ => Err("needs cpu, gpu, gpu:N or gpu:NAME".into()),
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ModeArg {
+    /// Forward, loss, backward, clipping and optimizer on the device.
+    Native,
+    /// The optimizer on the CPU.
+    Hybrid,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -84,7 +114,15 @@ pub fn run(args: TrainArgs) -> Result {
         train.weights = Some(std::path::absolute(weights)?);
     }
     let family = families::find(experiment.family())?;
-    let session = Session::new(experiment);
+    let mode = match args.mode {
+        ModeArg::Native => Mode::Native,
+        ModeArg::Hybrid => Mode::Hybrid,
+    };
+    let placement = match args.device {
+        DeviceArg::Cpu => Placement::Cpu,
+        DeviceArg::Gpu(adapter) => Placement::Gpu { adapter, mode },
+    };
+    let session = Session::new(experiment).placed(placement);
     let (session, run) = match (args.resume, args.out) {
         (Some(run), _) => (session.resuming(&run), run),
         (None, Some(run)) => (session.in_folder(&run), run),

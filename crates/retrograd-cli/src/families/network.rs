@@ -4,7 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use retrograd::data::csv;
+#[cfg(feature = "gpu")]
+use retrograd::gpu::GpuTrainer;
+#[cfg(feature = "gpu")]
+use retrograd::nn::Network;
 use retrograd::train::{Experiment, NetworkTask, Session, Summary, TrainedNetwork};
+#[cfg(feature = "gpu")]
+use retrograd::train::{MakeAccelerator, Placement};
 
 use super::Family;
 use crate::commands::RunArgs;
@@ -21,6 +27,14 @@ fn train(session: &mut Session<'_>) -> retrograd::Result<Summary> {
     let mut task = NetworkTask::new(session.experiment())?;
     for note in task.notes() {
         session.note(note);
+    }
+    #[cfg(feature = "gpu")]
+    if let Placement::Gpu { adapter, mode } = session.placement().clone() {
+        let make: MakeAccelerator<'_, Network> = Box::new(move |model, params, optimizer| {
+            let trainer = GpuTrainer::new(&adapter, mode, model, params, optimizer)?;
+            Ok(Box::new(trainer))
+        });
+        return session.fit_on(&mut task, make);
     }
     session.fit(&mut task)
 }

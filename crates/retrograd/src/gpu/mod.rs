@@ -20,6 +20,7 @@ mod plan;
 pub(crate) mod recording;
 mod status;
 mod train;
+mod trainer;
 mod verifier;
 
 pub use device::{AdapterDescription, Choice, Counters, Gpu};
@@ -27,4 +28,5 @@ pub use network::GpuNetwork;
 pub use optimizer::{GpuAdam, GpuOptimizer};
 pub use status::StepLoss;
 pub use train::TrainOptions;
+pub use trainer::GpuTrainer;
 pub use verifier::GpuVerifier;

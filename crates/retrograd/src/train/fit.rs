@@ -16,8 +16,8 @@ use super::folder::{MetricsFile, RunFolder};
 use super::report;
 use super::step::{BadNumber, Clip, Stepper, find_bad};
 use super::{
-    CHECKPOINT_SECONDS, Event, Example, Experiment, Observer, OnNan, Record, Summary, Task,
-    TrainSpec,
+    Accelerator, Arrived, CHECKPOINT_SECONDS, Event, Example, Experiment, MakeAccelerator, Mode,
+    Observer, OnNan, Record, Summary, Task, TrainSpec,
 };
 use crate::rng::Key;
 use crate::{Buffer, Error, Loss, Model, Pass, Result};
@@ -31,6 +31,9 @@ pub(super) struct Fit<'a, T: Task> {
     stop: Option<&'a AtomicBool>,
 
     stepper: Stepper<T::Model>,
+    /// Where steps are computed, if not here, and the step that it began with.
+    accelerator: Option<Box<dyn Accelerator<T::Model>>>,
+    accelerated_from: u64,
     example: Option<Example<T::Model>>,
     progress: Progress,
     records: Vec<Record>,
@@ -76,6 +79,8 @@ impl<'a, T: Task> Fit<'a, T> {
             best_changed: true,
             task,
             stepper,
+            accelerator: None,
+            accelerated_from: 0,
             example: None,
             progress: Progress {
                 seed: spec.seed,
@@ -86,6 +91,25 @@ impl<'a, T: Task> Fit<'a, T> {
             saved: Instant::now(),
             lr: 0.0,
         })
+    }
+
+    /// Lets steps be computed elsewhere, from the state that is here now.
+    pub(super) fn accelerate(&mut self, make: Option<MakeAccelerator<'_, T::Model>>) -> Result<()> {
+        let Some(make) = make else {
+            return Ok(());
+        };
+        let stepper = &self.stepper;
+        let made = make(self.task.model(), &stepper.params, &stepper.optimizer)?;
+        if made.mode() == Mode::Native && self.spec.accumulate > 1 {
+            return Err(Error::invalid(
+                "train.accumulate",
+                self.spec.accumulate,
+                "1 with --mode native; --mode hybrid accumulates",
+            ));
+        }
+        self.accelerator = Some(made);
+        self.accelerated_from = self.progress.step;
+        Ok(())
     }
 
     /// Writes the first checkpoint: shows that the folder can be written to before hours are
@@ -211,6 +235,27 @@ impl<'a, T: Task> Fit<'a, T> {
             Loss::SumSquares => 1.0,
             _ => 1.0 / batches as f32,
         };
+        let clip = Clip {
+            element: spec.clip_element,
+            norm: spec.clip,
+        };
+        if let Some(accelerator) = &mut self.accelerator
+            && accelerator.mode() == Mode::Native
+        {
+            self.task.batch(first, &mut self.example)?;
+            let example = self.example.as_ref().expect("a task gives a batch");
+            let pass = Pass::training(key.step(first));
+            let skip = spec.on_nan == OnNan::Skip;
+            let arrived = accelerator.step(loss, example, &pass, &clip, self.lr, skip)?;
+            let last = arrived.last().map(|a| a.loss);
+            self.take_losses(&arrived)?;
+            self.progress.step += 1;
+            if let Some(loss) = last {
+                let step = self.progress.step;
+                self.observer.event(Event::Step { step, loss });
+            }
+            return Ok(());
+        }
         let mut value = 0.0;
         for i in 0..batches {
             let step = first + i;
@@ -218,16 +263,18 @@ impl<'a, T: Task> Fit<'a, T> {
             let example = self.example.as_ref().expect("a task gives a batch");
             let pass = Pass::training(key.step(step));
             let stepper = &mut self.stepper;
-            let one = stepper.gradient(self.task.model(), loss, example, &pass, share, i > 0);
+            let one = match &mut self.accelerator {
+                Some(accelerator) => stepper.gradient_from(share, i > 0, |params, grads| {
+                    accelerator.gradient(params, loss, example, &pass, grads)
+                })?,
+                None => stepper.gradient(self.task.model(), loss, example, &pass, share, i > 0),
+            };
             value += one / batches as f64;
-            if one.is_finite() {
+            // An accelerator keeps the running statistics until they are brought back.
+            if one.is_finite() && self.accelerator.is_none() {
                 self.task.model_mut().absorb(stepper.tape());
             }
         }
-        let clip = Clip {
-            element: spec.clip_element,
-            norm: spec.clip,
-        };
         let penalty = self.stepper.update(self.task.model(), &clip, self.lr)?;
         self.progress.step += batches;
         self.progress.loss_sum += value + penalty;
@@ -237,6 +284,55 @@ impl<'a, T: Task> Fit<'a, T> {
             loss: value + penalty,
         });
         Ok(())
+    }
+
+    /// Takes in losses of steps computed elsewhere. The first that was not finite ends the run, at
+    /// the state before it: no step after it has changed anything.
+    fn take_losses(&mut self, arrived: &[Arrived]) -> Result<(), StepError> {
+        for one in arrived {
+            let step = self.accelerated_from + one.step;
+            if one.updated {
+                self.progress.loss_sum += one.loss;
+                self.progress.loss_count += 1;
+                continue;
+            }
+            let tensor = if one.loss.is_finite() {
+                "a gradient"
+            } else {
+                "the loss"
+            };
+            if self.spec.on_nan == OnNan::Stop {
+                self.progress.step = step;
+                return Err(StepError::Bad(BadNumber {
+                    tensor: tensor.into(),
+                    value: one.loss,
+                }));
+            }
+            self.progress.skipped += 1;
+            self.observer.event(Event::Skipped { step, tensor });
+        }
+        Ok(())
+    }
+
+    /// Brings the state back from where steps are computed.
+    fn sync(&mut self) -> Result<()> {
+        let Some(mut accelerator) = self.accelerator.take() else {
+            return Ok(());
+        };
+        let stepper = &mut self.stepper;
+        let arrived = accelerator.sync(
+            &mut stepper.params,
+            &mut stepper.optimizer,
+            self.task.model_mut(),
+        )?;
+        let taken = self.take_losses(&arrived);
+        match taken {
+            Ok(()) => {
+                self.accelerator = Some(accelerator);
+                Ok(())
+            }
+            Err(error) => self.not_finite(error, self.progress.step),
+        }
     }
 
     /// A step that failed: nothing has changed in it but running statistics.
@@ -254,6 +350,12 @@ impl<'a, T: Task> Fit<'a, T> {
                 tensor: &bad.tensor,
             });
             return Ok(());
+        }
+        // What failed elsewhere is brought back here for the last time.
+        if let Some(mut accelerator) = self.accelerator.take() {
+            let stepper = &mut self.stepper;
+            let model = self.task.model_mut();
+            accelerator.sync(&mut stepper.params, &mut stepper.optimizer, model)?;
         }
         // The parameters are those before this step: the last good state, unless the step before
         // made them overflow. Then `save` refuses them and the older checkpoint stays.
@@ -276,6 +378,7 @@ impl<'a, T: Task> Fit<'a, T> {
     }
 
     fn evaluate(&mut self, epoch: u64) -> Result<()> {
+        self.sync()?;
         if self.progress.loss_count == 0 {
             return Err(Error::NotFinite {
                 step: self.progress.step,
@@ -365,6 +468,7 @@ impl<'a, T: Task> Fit<'a, T> {
 
     /// Writes the model's and the checkpoint's files, each whole or not at all.
     fn save(&mut self) -> Result<()> {
+        self.sync()?;
         let Some(folder) = &self.folder else {
             return Ok(());
         };

@@ -4,6 +4,7 @@
 //! brings the rest, once for all families: batches, loss, penalty, backward, clipping, schedule,
 //! optimizer, evaluation. An [`Experiment`] file describes a run.
 
+mod accelerator;
 mod checkpoint;
 mod event;
 mod experiment;
@@ -18,6 +19,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 
+pub use accelerator::{Accelerator, Arrived, MakeAccelerator, Mode, Placement};
 pub use checkpoint::{Metadata, load_weights};
 pub use event::{Event, Observer, Quiet, Record, Summary};
 pub use experiment::{CHECKPOINT_SECONDS, Experiment, OnNan, TrainSpec};

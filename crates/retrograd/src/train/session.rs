@@ -5,13 +5,14 @@ use std::sync::atomic::AtomicBool;
 
 use super::fit::Fit;
 use super::folder::RunFolder;
-use super::{Experiment, Observer, Quiet, Summary, Task};
-use crate::Result;
+use super::{Experiment, MakeAccelerator, Observer, Placement, Quiet, Summary, Task};
+use crate::{Error, Result};
 
 /// One run of an experiment.
 pub struct Session<'a> {
     experiment: Experiment,
     folder: Place,
+    placement: Placement,
     stop: Option<&'a AtomicBool>,
     observer: Option<&'a mut (dyn Observer + Send)>,
 }
@@ -29,6 +30,7 @@ impl<'a> Session<'a> {
         Session {
             experiment,
             folder: Place::Memory,
+            placement: Placement::Cpu,
             stop: None,
             observer: None,
         }
@@ -45,6 +47,17 @@ impl<'a> Session<'a> {
     pub fn resuming(mut self, path: impl Into<PathBuf>) -> Self {
         self.folder = Place::Resume(path.into());
         self
+    }
+
+    /// Where steps are computed.
+    pub fn placed(mut self, placement: Placement) -> Self {
+        self.placement = placement;
+        self
+    }
+
+    /// Where steps are computed.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
     }
 
     /// Who watches.
@@ -81,6 +94,30 @@ impl<'a> Session<'a> {
 
     /// Trains a task to the end of the experiment.
     pub fn fit<T: Task>(&mut self, task: &mut T) -> Result<Summary> {
+        if self.placement != Placement::Cpu {
+            return Err(Error::invalid(
+                "--device",
+                format!("gpu for the family {:?}", self.experiment.family()),
+                "cpu: this family has no kernels for a GPU",
+            ));
+        }
+        self.fit_with(task, None)
+    }
+
+    /// Trains a task with its steps computed by an accelerator.
+    pub fn fit_on<T: Task>(
+        &mut self,
+        task: &mut T,
+        make: MakeAccelerator<'_, T::Model>,
+    ) -> Result<Summary> {
+        self.fit_with(task, Some(make))
+    }
+
+    fn fit_with<T: Task>(
+        &mut self,
+        task: &mut T,
+        make: Option<MakeAccelerator<'_, T::Model>>,
+    ) -> Result<Summary> {
         self.experiment.train.check()?;
         let mut quiet = Quiet;
         let observer: &mut dyn Observer = match self.observer.as_deref_mut() {
@@ -90,9 +127,15 @@ impl<'a> Session<'a> {
         let resume = matches!(self.folder, Place::Resume(_));
         let mut fit = Fit::new(&self.experiment, task, observer, self.stop, resume)?;
         match &self.folder {
-            Place::Memory => {}
-            Place::New(path) => fit.begin_in(RunFolder::create(path, &self.experiment)?)?,
-            Place::Resume(path) => fit.resume_in(RunFolder::open(path)?)?,
+            Place::Memory => fit.accelerate(make)?,
+            Place::New(path) => {
+                fit.accelerate(make)?;
+                fit.begin_in(RunFolder::create(path, &self.experiment)?)?;
+            }
+            Place::Resume(path) => {
+                fit.resume_in(RunFolder::open(path)?)?;
+                fit.accelerate(make)?;
+            }
         }
         fit.run()
     }

@@ -103,6 +103,35 @@ impl<M: Model> Stepper<M> {
         value
     }
 
+    /// The same with the loss and the gradient computed elsewhere, from the parameters.
+    pub fn gradient_from(
+        &mut self,
+        share: f32,
+        add: bool,
+        compute: impl FnOnce(&[f32], &mut [f32]) -> crate::Result<f64>,
+    ) -> crate::Result<f64> {
+        if !add {
+            self.bad = None;
+        }
+        let value = if add || share != 1.0 {
+            self.d_output.resize(self.params.len(), 0.0);
+            let value = compute(&self.params, &mut self.d_output)?;
+            for (g, &one) in self.grads.iter_mut().zip(&self.d_output) {
+                *g = share * one + if add { *g } else { 0.0 };
+            }
+            value
+        } else {
+            compute(&self.params, &mut self.grads)?
+        };
+        if !value.is_finite() {
+            self.bad.get_or_insert_with(|| BadNumber {
+                tensor: "the loss".into(),
+                value,
+            });
+        }
+        Ok(value)
+    }
+
     /// Adds the gradient of the model's penalty, clips and steps. Returns the penalty, or the
     /// number that is not finite: then nothing has changed.
     pub fn update(&mut self, model: &M, clip: &Clip, lr: f64) -> Result<f64, BadNumber> {

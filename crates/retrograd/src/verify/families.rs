@@ -42,6 +42,9 @@ pub const FAMILIES: &[Family] = &[
         name: "network",
         format: BUNDLE,
         cpu: against::<crate::nn::Network>,
+        #[cfg(feature = "gpu")]
+        gpu: Some(network_on_gpu),
+        #[cfg(not(feature = "gpu"))]
         gpu: None,
         built_in: super::builtin::network::built_in,
     },
@@ -57,6 +60,14 @@ pub const FAMILIES: &[Family] = &[
 /// The built-in models of all families.
 pub fn built_in() -> Vec<BuiltIn> {
     FAMILIES.iter().flat_map(|f| (f.built_in)()).collect()
+}
+
+/// A network's bundle on the adapter that is chosen where none is named.
+#[cfg(feature = "gpu")]
+fn network_on_gpu(bundle: &Bundle, options: &Options) -> Result<Report> {
+    use crate::gpu::{Choice, Gpu, GpuVerifier};
+    let gpu = Gpu::open(&Choice::Auto)?;
+    super::against::against_on::<crate::nn::Network>(bundle, &mut GpuVerifier::new(&gpu), options)
 }
 
 /// Checks a bundle of any family. One that nothing here can check is reported as unchecked.

@@ -1,0 +1,138 @@
+//! The GPU in the training loop.
+
+use super::{Choice, Gpu, GpuNetwork, GpuOptimizer, StepLoss, TrainOptions};
+use crate::nn::Network;
+use crate::optim::Optimizer;
+use crate::train::{Accelerator, Arrived, Clip, Example, Mode};
+use crate::{Error, Loss, Model, Pass, Result};
+
+/// Trains a network on a device, native or hybrid, for [`crate::train::Session::fit_on`].
+pub struct GpuTrainer {
+    network: GpuNetwork,
+    /// The optimizer of native mode.
+    optimizer: Option<GpuOptimizer>,
+}
+
+impl GpuTrainer {
+    /// Takes up a run with its parameters and its optimizer's state.
+    pub fn new(
+        adapter: &str,
+        mode: Mode,
+        network: &Network,
+        params: &[f32],
+        optimizer: &Optimizer<f32>,
+    ) -> Result<Self> {
+        if mode == Mode::Native && network.penalty(params, None) != 0.0 {
+            return Err(Error::invalid(
+                "--mode",
+                "native for a model with a penalty on its parameters",
+                "hybrid",
+            ));
+        }
+        let gpu = Gpu::open(&Choice::parse(adapter))?;
+        let on_gpu = GpuNetwork::new(&gpu, network, params)?;
+        let optimizer = match mode {
+            Mode::Native => Some(GpuOptimizer::from_cpu(&on_gpu, optimizer)?),
+            Mode::Hybrid => None,
+        };
+        Ok(GpuTrainer {
+            network: on_gpu,
+            optimizer,
+        })
+    }
+
+    /// Steps that were left out don't count for Adam's bias correction.
+    fn arrived(&mut self, losses: Vec<StepLoss>) -> Vec<Arrived> {
+        let skipped = losses.iter().filter(|l| !l.updated).count() as u64;
+        if let Some(optimizer) = &mut self.optimizer {
+            optimizer.steps -= skipped.min(optimizer.steps);
+        }
+        let arrived = |l: StepLoss| Arrived {
+            step: l.step,
+            loss: l.loss,
+            updated: l.updated,
+        };
+        losses.into_iter().map(arrived).collect()
+    }
+}
+
+impl Accelerator<Network> for GpuTrainer {
+    fn mode(&self) -> Mode {
+        match self.optimizer {
+            Some(_) => Mode::Native,
+            None => Mode::Hybrid,
+        }
+    }
+
+    fn gradient(
+        &mut self,
+        params: &[f32],
+        loss: Loss,
+        example: &Example<Network>,
+        pass: &Pass,
+        grads: &mut [f32],
+    ) -> Result<f64> {
+        let options = TrainOptions {
+            key: pass.key,
+            ..Default::default()
+        };
+        self.network.sync_weights_from_cpu(params)?;
+        let (x, target) = (&example.input, &example.target);
+        let value = self.network.loss_and_gradients(x, target, loss, &options)?;
+        grads.copy_from_slice(&self.network.gradients()?);
+        Ok(value)
+    }
+
+    fn step(
+        &mut self,
+        loss: Loss,
+        example: &Example<Network>,
+        pass: &Pass,
+        clip: &Clip,
+        lr: f64,
+        skip_not_finite: bool,
+    ) -> Result<Vec<Arrived>> {
+        let losses = self.network.losses()?;
+        let arrived = self.arrived(losses);
+        if !skip_not_finite && arrived.iter().any(|a| !a.updated) {
+            return Ok(arrived);
+        }
+        let options = TrainOptions {
+            lr: Some(lr),
+            clip: *clip,
+            key: pass.key,
+            skip_not_finite,
+            ..Default::default()
+        };
+        let optimizer = self.optimizer.as_mut().expect("native mode");
+        let (x, target) = (&example.input, &example.target);
+        self.network
+            .train_step_gpu_native_with_options(x, target, loss, optimizer, &options)?;
+        Ok(arrived)
+    }
+
+    fn sync(
+        &mut self,
+        params: &mut Vec<f32>,
+        optimizer: &mut Optimizer<f32>,
+        model: &mut Network,
+    ) -> Result<Vec<Arrived>> {
+        let mut arrived = Vec::new();
+        if self.optimizer.is_some() {
+            let losses = self.network.finish()?;
+            arrived = self.arrived(losses);
+        }
+        if let Some(own) = &self.optimizer {
+            params.copy_from_slice(self.network.sync_weights_to_cpu()?);
+            *optimizer = own.to_cpu()?;
+        }
+        self.network.sync_buffers_to_cpu()?;
+        // Only running statistics change on the device.
+        for buffer in self.network.network().buffers() {
+            if buffer.name.contains(".running_") || buffer.name.ends_with(".num_batches_tracked") {
+                model.set_buffer(&buffer)?;
+            }
+        }
+        Ok(arrived)
+    }
+}

@@ -1,0 +1,82 @@
+//! Steps that are computed elsewhere than on the CPU.
+
+use super::{Clip, Example};
+use crate::optim::Optimizer;
+use crate::{Loss, Model, Pass, Result};
+
+/// Where a run computes its steps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// On the CPU.
+    #[default]
+    Cpu,
+    /// On a GPU.
+    Gpu {
+        /// `auto`, its number in `retrograd devices`, or a part of its name.
+        adapter: String,
+        /// All on the device, or the optimizer on the CPU.
+        mode: Mode,
+    },
+}
+
+/// What a GPU does of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Everything: nothing waits, losses come later.
+    #[default]
+    Native,
+    /// Loss and gradients; the optimizer is the CPU's.
+    Hybrid,
+}
+
+/// The loss of a step that was computed elsewhere and has arrived.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Arrived {
+    /// Steps before it on the accelerator.
+    pub step: u64,
+    /// Its loss.
+    pub loss: f64,
+    /// Whether it changed the parameters; it doesn't where something is not finite.
+    pub updated: bool,
+}
+
+/// Computes steps of a model on another device.
+pub trait Accelerator<M: Model> {
+    /// Whether whole steps are taken ([`Accelerator::step`]), or gradients brought back.
+    fn mode(&self) -> Mode;
+
+    /// Loss and gradient of one batch, with the optimizer on the CPU.
+    fn gradient(
+        &mut self,
+        params: &[f32],
+        loss: Loss,
+        example: &Example<M>,
+        pass: &Pass,
+        grads: &mut [f32],
+    ) -> Result<f64>;
+
+    /// A whole step, without waiting. Returns the losses that have arrived; where one of them did
+    /// not update and such steps are not to be left out, this step is not taken.
+    fn step(
+        &mut self,
+        loss: Loss,
+        example: &Example<M>,
+        pass: &Pass,
+        clip: &Clip,
+        lr: f64,
+        skip_not_finite: bool,
+    ) -> Result<Vec<Arrived>>;
+
+    /// Waits, and brings parameters, optimizer state and buffers back. Returns the losses that
+    /// arrived meanwhile.
+    fn sync(
+        &mut self,
+        params: &mut Vec<f32>,
+        optimizer: &mut Optimizer<f32>,
+        model: &mut M,
+    ) -> Result<Vec<Arrived>>;
+}
+
+/// Makes an accelerator from the state that a run begins or goes on with.
+pub type MakeAccelerator<'a, M> =
+    Box<dyn FnOnce(&M, &[f32], &Optimizer<f32>) -> Result<Box<dyn Accelerator<M>>> + 'a>;
