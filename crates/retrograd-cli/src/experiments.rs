@@ -21,17 +21,23 @@ const READY: &[(&str, &str)] = &[
     ready!("checkerboard-async"),
     ready!("checkerboard-async-small"),
     ready!("checkerboard-small"),
+    ready!("citeseer-gcn"),
     ready!("colored-g"),
     ready!("colored-g-small"),
+    ready!("cora-gat"),
+    ready!("cora-gcn"),
     ready!("denoise"),
     ready!("denoise-micrograph"),
     ready!("digits"),
     ready!("friedman"),
+    ready!("karate"),
     ready!("life"),
     ready!("life-small"),
     ready!("lizard"),
     ready!("lizard-small"),
     ready!("moons"),
+    ready!("mutag-gin"),
+    ready!("text-graph"),
 ];
 
 /// The names of the ready experiments, in order.

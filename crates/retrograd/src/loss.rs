@@ -357,8 +357,15 @@ fn rows_f32(
     let mut sum = 0.0;
     for (r, (row, &class)) in y.chunks_exact(width).zip(classes).enumerate() {
         let class = class as usize;
-        let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let w = weight(weights, r);
+        if w == 0.0 {
+            // Masked out: no exponentials for what counts nothing.
+            if let Some(d_y) = d_y.as_deref_mut() {
+                d_y[r * width..(r + 1) * width].fill(0.0);
+            }
+            continue;
+        }
+        let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let mut exp_sum = 0.0_f32;
         if let Some(d_y) = d_y.as_deref_mut() {
             let d_row = &mut d_y[r * width..(r + 1) * width];

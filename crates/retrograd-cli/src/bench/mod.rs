@@ -1,5 +1,6 @@
 //! Named workloads and their timing. A family adds one file with a list, and one line here.
 
+mod graph;
 mod logic;
 mod network;
 
@@ -87,6 +88,7 @@ const ALL: &[&[Workload]] = &[
     network::WORKLOADS,
     #[cfg(feature = "gpu")]
     gpu::WORKLOADS,
+    graph::WORKLOADS,
 ];
 
 /// All workloads, in order.

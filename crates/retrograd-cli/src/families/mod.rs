@@ -1,6 +1,7 @@
 //! What the command line knows about the model families: one file and one line each.
 
 mod denoise;
+mod graph;
 mod logic;
 mod network;
 
@@ -24,7 +25,12 @@ pub struct Family {
 }
 
 /// All families.
-const FAMILIES: &[Family] = &[denoise::FAMILY, logic::FAMILY, network::FAMILY];
+const FAMILIES: &[Family] = &[
+    denoise::FAMILY,
+    logic::FAMILY,
+    network::FAMILY,
+    graph::FAMILY,
+];
 
 /// The family of that name.
 pub fn find(name: &str) -> Result<&'static Family> {

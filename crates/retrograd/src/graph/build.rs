@@ -97,14 +97,18 @@ impl GraphNetwork {
             layers: Vec::new(),
             widths: Vec::new(),
             rows_of: Vec::new(),
+            tensors_of: Vec::new(),
             layout: Layout::new(),
             init: Vec::new(),
         };
         let mut width = spec.features.unwrap_or(0);
         let mut rows_of = RowsOf::Nodes;
         for (index, layer) in spec.layers.iter().enumerate() {
+            let first_tensor = network.layout.tensors().len();
             let (layer, next_width, next_rows) = network.build(index, layer, width, rows_of)?;
             (width, rows_of) = (next_width, next_rows);
+            let tensors = first_tensor..network.layout.tensors().len();
+            network.tensors_of.push(tensors);
             network.layers.push(layer);
             network.widths.push(width);
             network.rows_of.push(rows_of);

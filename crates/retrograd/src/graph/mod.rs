@@ -6,17 +6,31 @@
 
 mod batch;
 mod build;
+#[cfg(test)]
+mod checks;
+mod dag;
+pub mod data;
+pub mod draw;
 mod layer;
 mod network;
 mod ops;
 mod pattern;
+mod sample;
+mod sinkhorn;
 mod spec;
 mod structure;
+pub mod task;
 #[cfg(test)]
 mod tests;
+mod transform;
 
 pub use batch::{Features, GraphBatch, NodeValues};
+pub use dag::{DagNN, DagSpec, DagTape};
 pub use network::{GraphNetwork, GraphTape};
+pub use ops::propagate_mean;
 pub use pattern::{Pattern, Rows};
+pub use sample::{Sample, negative_pairs, roc_auc, sample_neighbors};
+pub use sinkhorn::{SinkhornLoss, SinkhornResult};
 pub use spec::{GraphLayerSpec, GraphSpec};
 pub use structure::{Adjacency, Built, EdgeRule, EdgeRules, Graph, LOOP};
+pub use transform::{GraphTransformNet, Head, TransformSpec, encode_text, text_graph};

@@ -17,13 +17,15 @@ pub struct GraphNetwork {
     /// Width of every layer's output, and what it has a row for.
     pub(crate) widths: Vec<usize>,
     pub(crate) rows_of: Vec<RowsOf>,
+    /// Each layer's tensors in the layout.
+    pub(crate) tensors_of: Vec<std::ops::Range<usize>>,
     pub(crate) layout: Layout,
     pub(crate) init: Vec<Init>,
 }
 
 /// What a forward pass leaves for backward.
 pub struct GraphTape<T> {
-    layers: Vec<LayerTape<T>>,
+    pub(crate) layers: Vec<LayerTape<T>>,
     partial: Vec<f32>,
 }
 
@@ -300,11 +302,106 @@ impl GraphNetwork {
         }
     }
 
+    fn start_backward<T: Scalar>(&self, tape: &mut GraphTape<T>, d_output: &[T]) {
+        let last = tape.layers.last_mut().expect("at least one layer");
+        last.d_output.clear();
+        last.d_output.extend_from_slice(d_output);
+    }
+
+    /// Backward of one layer; those above it are done.
+    fn backward_at<T: Scalar>(
+        &self,
+        index: usize,
+        lowest: usize,
+        params: &[T],
+        input: &GraphBatch<T>,
+        pass: &Pass,
+        tape: &mut GraphTape<T>,
+        gradients: &mut Gradients<'_, T>,
+    ) {
+        let (before, rest) = tape.layers.split_at_mut(index);
+        // Later layers that add this one's output pass their gradient on as it is.
+        let (own, later) = rest.split_first_mut().expect("this layer");
+        for (k, layer) in self.layers[index + 1..].iter().enumerate() {
+            if matches!(layer, Layer::Add { with } if *with == index) {
+                for (d, &more) in own.d_output.iter_mut().zip(&later[k].d_output) {
+                    *d += more;
+                }
+            }
+        }
+        let d_y = std::mem::take(&mut own.d_output);
+        // The gradient of what it reads goes to the layer before it, whose output is borrowed
+        // beside it.
+        let mut d_before = match before.last_mut() {
+            Some(layer) if index > lowest => {
+                let mut d = std::mem::take(&mut layer.d_output);
+                d.resize(layer.output.len(), T::ZERO);
+                Some(d)
+            }
+            _ => None,
+        };
+        let d_x = match (&mut d_before, index) {
+            (Some(d), _) => Some(&mut d[..]),
+            (None, 0) => gradients.features.as_deref_mut(),
+            _ => None,
+        };
+        let mut b = Back {
+            c: Self::context(params, input, pass, index),
+            layout: &self.layout,
+            d_params: gradients.params.as_deref_mut(),
+            d_edge_weights: gradients.edge_weights.as_deref_mut(),
+            d_edge_features: gradients.edge_features.as_deref_mut(),
+            partial: &mut tape.partial,
+        };
+        let x = self.input_of(index, input, before);
+        self.backward_layer(&mut b, x, own, &d_y, d_x);
+        own.d_output = d_y;
+        if let (Some(d), Some(layer)) = (d_before, before.last_mut()) {
+            layer.d_output = d;
+        }
+    }
+
+    /// Backward that hands every layer's tensors (their numbers in the layout), the parameters and
+    /// the gradient to `then` as soon as their gradient is complete. `d_params` must hold zeros.
+    pub(crate) fn backward_then<T: Scalar>(
+        &self,
+        params: &mut [T],
+        input: &GraphBatch<T>,
+        pass: &Pass,
+        tape: &mut GraphTape<T>,
+        d_output: &[T],
+        d_params: &mut [T],
+        mut then: impl FnMut(std::ops::Range<usize>, &mut [T], &[T]),
+    ) {
+        let Some(lowest) = self.first_trained() else {
+            return;
+        };
+        self.start_backward(tape, d_output);
+        for index in (lowest..self.layers.len()).rev() {
+            let mut gradients = Gradients {
+                params: Some(&mut *d_params),
+                features: None,
+                edge_weights: None,
+                edge_features: None,
+            };
+            self.backward_at(index, lowest, params, input, pass, tape, &mut gradients);
+            then(self.tensors_of[index].clone(), params, d_params);
+        }
+    }
+
     /// The lowest layer with a parameter to train, or none.
     fn first_trained(&self) -> Option<usize> {
-        let first = self.layout.tensors().iter().find(|t| !t.frozen)?;
-        first.name.split('.').next()?.parse().ok()
+        let first = self.layout.tensors().iter().position(|t| !t.frozen)?;
+        self.tensors_of.iter().position(|t| t.contains(&first))
     }
+}
+
+/// Where the gradients of a backward pass go.
+struct Gradients<'a, T> {
+    params: Option<&'a mut [T]>,
+    features: Option<&'a mut [T]>,
+    edge_weights: Option<&'a mut [T]>,
+    edge_features: Option<&'a mut [T]>,
 }
 
 /// Rows of an output.
@@ -395,51 +492,15 @@ impl Model for GraphNetwork {
             d_weights = input.edge_weights().map(|_| w);
             d_edges = (!e.is_empty()).then_some(e);
         }
-        let last = self.layers.len() - 1;
-        let d_last = &mut tape.layers[last].d_output;
-        d_last.clear();
-        d_last.extend_from_slice(d_output);
-        for index in (lowest..=last).rev() {
-            let (before, rest) = tape.layers.split_at_mut(index);
-            // Later layers that add this one's output pass their gradient on as it is.
-            let (own, later) = rest.split_first_mut().expect("this layer");
-            for (k, layer) in self.layers[index + 1..].iter().enumerate() {
-                if matches!(layer, Layer::Add { with } if *with == index) {
-                    for (d, &more) in own.d_output.iter_mut().zip(&later[k].d_output) {
-                        *d += more;
-                    }
-                }
-            }
-            let d_y = std::mem::take(&mut own.d_output);
-            // The gradient of what it reads goes to the layer before it, whose output is borrowed
-            // beside it.
-            let mut d_before = match before.last_mut() {
-                Some(layer) if index > lowest => {
-                    let mut d = std::mem::take(&mut layer.d_output);
-                    d.resize(layer.output.len(), T::ZERO);
-                    Some(d)
-                }
-                _ => None,
+        self.start_backward(tape, d_output);
+        for index in (lowest..self.layers.len()).rev() {
+            let mut gradients = Gradients {
+                params: d_params.as_deref_mut(),
+                features: d_features.as_deref_mut(),
+                edge_weights: d_weights.as_deref_mut(),
+                edge_features: d_edges.as_deref_mut(),
             };
-            let d_x = match (&mut d_before, index) {
-                (Some(d), _) => Some(&mut d[..]),
-                (None, 0) => d_features.as_deref_mut(),
-                _ => None,
-            };
-            let mut b = Back {
-                c: Self::context(params, input, pass, index),
-                layout: &self.layout,
-                d_params: d_params.as_deref_mut(),
-                d_edge_weights: d_weights.as_deref_mut(),
-                d_edge_features: d_edges.as_deref_mut(),
-                partial: &mut tape.partial,
-            };
-            let x = self.input_of(index, input, before);
-            self.backward_layer(&mut b, x, own, &d_y, d_x);
-            own.d_output = d_y;
-            if let (Some(d), Some(layer)) = (d_before, before.last_mut()) {
-                layer.d_output = d;
-            }
+            self.backward_at(index, lowest, params, input, pass, tape, &mut gradients);
         }
     }
 

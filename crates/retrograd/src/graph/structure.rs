@@ -69,6 +69,7 @@ pub struct Graph {
     adjacency: Adjacency,
     looped: OnceLock<Adjacency>,
     normalisation: OnceLock<Vec<f32>>,
+    inverse_degree: OnceLock<Vec<f32>>,
 }
 
 /// A graph and, for each of its edges, which of the given edges it was.
@@ -188,6 +189,7 @@ impl Graph {
             adjacency: Adjacency { pattern, edge },
             looped: OnceLock::new(),
             normalisation: OnceLock::new(),
+            inverse_degree: OnceLock::new(),
         }
     }
 
@@ -318,6 +320,18 @@ impl Graph {
                 .flat_map(|i| rows.range(i).map(move |slot| (i, slot)))
                 .map(|(i, slot)| (scale[i] * scale[rows.neighbor[slot] as usize]) as f32)
                 .collect()
+        })
+    }
+
+    /// 1/(in-degree) of every node, 0 without in-edges, computed once.
+    pub fn inverse_degree(&self) -> &[f32] {
+        self.inverse_degree.get_or_init(|| {
+            let rows = &self.adjacency.pattern.by_row;
+            let inverse = |i| match rows.degree(i) {
+                0 => 0.0,
+                degree => 1.0 / degree as f32,
+            };
+            (0..self.nodes).map(inverse).collect()
         })
     }
 

@@ -120,3 +120,13 @@ fn every_graph_bundle_agrees_with_pytorch_in_f32_on_the_fast_path() {
         agrees::<GraphNetwork, f32>(&bundle, 2e-5);
     }
 }
+
+#[test]
+fn every_dag_bundle_agrees_with_pytorch() {
+    let all = bundles("dag");
+    assert!(all.len() >= 2, "{} bundles", all.len());
+    for bundle in all {
+        agrees::<DagNN, f64>(&bundle, 1e-10);
+        agrees::<DagNN, f32>(&bundle, 2e-5);
+    }
+}

@@ -18,6 +18,8 @@ mod tests;
 
 pub use schedule::{Schedule, ScheduleKind};
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Layout, Result, Scalar, parallel};
@@ -266,40 +268,50 @@ impl<T: Scalar> Optimizer<T> {
 
     /// One step at rate `lr` on everything that is not frozen.
     pub fn step(&mut self, params: &mut [T], grads: &[T], layout: &Layout, lr: f64) {
+        self.begin();
+        for range in layout.trainable() {
+            self.step_range(params, grads, range, lr);
+        }
+    }
+
+    /// Begins a step that is made range by range.
+    pub fn begin(&mut self) {
         self.steps += 1;
+    }
+
+    /// The part of the step begun last that concerns a range of the flat vector.
+    pub fn step_range(&mut self, params: &mut [T], grads: &[T], range: Range<usize>, lr: f64) {
         let update = Update::new(&self.spec, self.steps, lr);
-        for tensor_range in layout.trainable() {
-            let parallel = tensor_range.len() >= PARALLEL;
-            let grads = &grads[tensor_range.clone()];
-            let params = &mut params[tensor_range.clone()];
-            match &mut self.state[..] {
-                [] => parallel::for_each_chunk(params, CHUNK, parallel, |i, p| {
+        let parallel = range.len() >= PARALLEL;
+        let grads = &grads[range.clone()];
+        let params = &mut params[range.clone()];
+        match &mut self.state[..] {
+            [] => parallel::for_each_chunk(params, CHUNK, parallel, |i, p| {
+                let g = &grads[i * CHUNK..i * CHUNK + p.len()];
+                update.apply(p, g, &mut [], &mut []);
+            }),
+            [b] => parallel::for_each_chunk2(
+                params,
+                CHUNK,
+                &mut b[range],
+                CHUNK,
+                parallel,
+                |i, p, b| {
                     let g = &grads[i * CHUNK..i * CHUNK + p.len()];
-                    update.apply(p, g, &mut [], &mut []);
-                }),
-                [b] => parallel::for_each_chunk2(
-                    params,
-                    CHUNK,
-                    &mut b[tensor_range],
-                    CHUNK,
-                    parallel,
-                    |i, p, b| {
-                        let g = &grads[i * CHUNK..i * CHUNK + p.len()];
-                        update.apply(p, g, b, &mut []);
-                    },
-                ),
-                [m, v, ..] => parallel::for_each_chunk3(
-                    params,
-                    &mut m[tensor_range.clone()],
-                    &mut v[tensor_range],
-                    CHUNK,
-                    parallel,
-                    |i, p, m, v| {
-                        let g = &grads[i * CHUNK..i * CHUNK + p.len()];
-                        update.apply(p, g, m, v);
-                    },
-                ),
-            }
+                    update.apply(p, g, b, &mut []);
+                },
+            ),
+            [m, v, ..] => parallel::for_each_chunk3(
+                params,
+                &mut m[range.clone()],
+                &mut v[range],
+                CHUNK,
+                parallel,
+                |i, p, m, v| {
+                    let g = &grads[i * CHUNK..i * CHUNK + p.len()];
+                    update.apply(p, g, m, v);
+                },
+            ),
         }
     }
 }

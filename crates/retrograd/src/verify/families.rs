@@ -55,6 +55,21 @@ pub const FAMILIES: &[Family] = &[
         gpu: None,
         built_in: Vec::new,
     },
+    Family {
+        name: "graph",
+        format: BUNDLE,
+        cpu: against::<crate::graph::GraphNetwork>,
+        gpu: None,
+        // The family's own tests hold its chain and its mutants.
+        built_in: Vec::new,
+    },
+    Family {
+        name: "dag",
+        format: BUNDLE,
+        cpu: against::<crate::graph::DagNN>,
+        gpu: None,
+        built_in: Vec::new,
+    },
 ];
 
 /// The built-in models of all families.

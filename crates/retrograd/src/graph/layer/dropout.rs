@@ -8,6 +8,7 @@
 
 use super::{Context, LayerTape, room};
 use crate::rng::Key;
+use crate::simd::{self, dispatch};
 use crate::{Scalar, parallel};
 
 pub(crate) struct Dropout {
@@ -51,9 +52,7 @@ impl Dropout {
         }
         let m = room(&mut tape.saved.a, x.len());
         mask(c.pass.key.purpose("dropout").index(c.index), self.p, m);
-        for ((y, &x), &m) in y.iter_mut().zip(x).zip(m.iter()) {
-            *y = m * x;
-        }
+        multiply(x, m, y);
     }
 
     pub fn backward<T: Scalar>(
@@ -67,8 +66,16 @@ impl Dropout {
             d_x.copy_from_slice(d_y);
             return;
         }
-        for ((d_x, &d), &m) in d_x.iter_mut().zip(d_y).zip(&tape.saved.a) {
-            *d_x = m * d;
-        }
+        multiply(d_y, &tape.saved.a, d_x);
     }
+}
+
+/// y = m·x. Elementwise: under `dispatch!` the compiler makes vectors of it.
+fn multiply<T: Scalar>(x: &[T], m: &[T], y: &mut [T]) {
+    dispatch!(simd::level(), simd => {
+        let _ = simd;
+        for ((y, &x), &m) in y.iter_mut().zip(x).zip(m) {
+            *y = m * x;
+        }
+    });
 }

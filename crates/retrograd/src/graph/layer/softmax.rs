@@ -6,7 +6,7 @@
 use crate::Scalar;
 use crate::graph::pattern::Rows;
 use crate::parallel::{Uneven, for_each_cut};
-use crate::simd::{self, dispatch};
+use crate::simd::{self, Simd, dispatch};
 
 /// From this many scores on, rows go to threads: exponentials make a score cost some 3 ns.
 const PARALLEL: usize = 1 << 13;
@@ -18,12 +18,21 @@ pub(crate) fn softmax<T: Scalar>(rows: &Rows, heads: usize, scores: &mut [T], fa
     for_each_cut(rows.pieces(), parallel, owned, |piece, scores| {
         let scores = scores.into_slice();
         let first = rows.piece_slots[piece] as usize;
-        for i in rows.piece(piece) {
+        let place = |i: usize| {
             let range = rows.range(i);
-            let row = &mut scores[(range.start - first) * heads..(range.end - first) * heads];
-            match T::f32s_mut(row) {
-                Some(row) if fast => row_f32(row, heads),
-                _ => (0..heads).for_each(|head| row_head(row, heads, head)),
+            (range.start - first) * heads..(range.end - first) * heads
+        };
+        match T::f32s_mut(scores) {
+            Some(scores) if fast && heads <= HEADS => dispatch!(simd::level(), simd => {
+                for i in rows.piece(piece) {
+                    row_f32(simd, &mut scores[place(i)], heads);
+                }
+            }),
+            _ => {
+                for i in rows.piece(piece) {
+                    let row = &mut scores[place(i)];
+                    (0..heads).for_each(|head| row_head(row, heads, head));
+                }
             }
         }
     });
@@ -48,39 +57,37 @@ fn row_head<T: Scalar>(row: &mut [T], heads: usize, head: usize) {
     }
 }
 
+/// Heads that are computed side by side.
+const HEADS: usize = 16;
+
 /// Heads side by side: the exponentials of a whole row in lanes of 16.
-fn row_f32(row: &mut [f32], heads: usize) {
-    const HEADS: usize = 16;
-    if heads > HEADS {
-        return (0..heads).for_each(|head| row_head(row, heads, head));
+#[inline(always)]
+fn row_f32<S: Simd>(simd: S, row: &mut [f32], heads: usize) {
+    let mut largest = [f32::NEG_INFINITY; HEADS];
+    for scores in row.chunks_exact(heads) {
+        for (m, &s) in largest.iter_mut().zip(scores) {
+            *m = if s > *m { s } else { *m };
+        }
     }
-    dispatch!(simd::level(), simd => {
-        let mut largest = [f32::NEG_INFINITY; HEADS];
-        for scores in row.chunks_exact(heads) {
-            for (m, &s) in largest.iter_mut().zip(scores) {
-                *m = if s > *m { s } else { *m };
-            }
+    for scores in row.chunks_exact_mut(heads) {
+        for (s, &m) in scores.iter_mut().zip(&largest) {
+            *s -= m;
         }
-        for scores in row.chunks_exact_mut(heads) {
-            for (s, &m) in scores.iter_mut().zip(&largest) {
-                *s -= m;
-            }
+    }
+    for s in row.chunks_mut(16) {
+        simd::store(simd::exp(simd, simd::load(simd, s)), s);
+    }
+    let mut sum = [0.0_f32; HEADS];
+    for scores in row.chunks_exact(heads) {
+        for (sum, &s) in sum.iter_mut().zip(scores) {
+            *sum += s;
         }
-        for s in row.chunks_mut(16) {
-            simd::store(simd::exp(simd, simd::load(simd, s)), s);
+    }
+    for scores in row.chunks_exact_mut(heads) {
+        for (s, &sum) in scores.iter_mut().zip(&sum) {
+            *s /= sum;
         }
-        let mut sum = [0.0_f32; HEADS];
-        for scores in row.chunks_exact(heads) {
-            for (sum, &s) in sum.iter_mut().zip(scores) {
-                *sum += s;
-            }
-        }
-        for scores in row.chunks_exact_mut(heads) {
-            for (s, &sum) in scores.iter_mut().zip(&sum) {
-                *s /= sum;
-            }
-        }
-    });
+    }
 }
 
 /// d_α to d_s, in place.

@@ -14,6 +14,7 @@ use fearless_simd::prelude::*;
 
 use crate::Scalar;
 use crate::graph::pattern::Rows;
+use crate::graph::structure::Graph;
 use crate::parallel::{Uneven, for_each_cut};
 use crate::simd::{self, Simd, dispatch, f32x16};
 
@@ -138,6 +139,30 @@ pub fn aggregate<T: Scalar>(
             }
         }
     }
+}
+
+/// The mean over the in-neighbours of every node, for rows of `width` numbers; `transposed` gives
+/// the gradient of what was averaged from that of the means. The kernel alone, without a layer.
+///
+/// # Panics
+/// Where `x` or `out` doesn't have a row for every node.
+pub fn propagate_mean(graph: &Graph, x: &[f32], width: usize, transposed: bool, out: &mut [f32]) {
+    let needed = graph.nodes() * width;
+    assert!(
+        x.len() == needed && out.len() == needed,
+        "a row for every node"
+    );
+    let pattern = &graph.adjacency().pattern;
+    let inverse = graph.inverse_degree();
+    let sum = if transposed {
+        Aggregate::new(&pattern.by_column, Coefficient::Neighbor(inverse))
+    } else {
+        Aggregate {
+            row_scale: Some(inverse),
+            ..Aggregate::new(&pattern.by_row, Coefficient::One)
+        }
+    };
+    aggregate(&sum, x, width, out, true);
 }
 
 fn fast_aggregate(a: &Aggregate<'_, f32>, x: &[f32], width: usize, out: &mut [f32]) {

@@ -167,11 +167,13 @@ impl Linear {
                     let d_weight = T::f32s_mut(d_weight).expect("one scalar");
                     return backward_weight_f32([inputs, outputs], x, d_y, d_weight, partial);
                 }
-                for (x, d_y) in x.chunks_exact(inputs).zip(d_y.chunks_exact(outputs)) {
-                    for (i, &x) in x.iter().enumerate() {
-                        for (o, &d) in d_y.iter().enumerate() {
-                            d_weight[i * outputs + o] += x * d;
-                        }
+                // Summed first, then added: what is already there must not change the roundings.
+                let rows = x.len() / inputs;
+                for i in 0..inputs {
+                    for o in 0..outputs {
+                        d_weight[i * outputs + o] += (0..rows)
+                            .map(|n| x[n * inputs + i] * d_y[n * outputs + o])
+                            .sum();
                     }
                 }
             }
@@ -354,10 +356,8 @@ pub fn column_sums<T: Scalar>(x: &[T], sums: &mut [T], fast: bool) {
         }
         return;
     }
-    for row in x.chunks_exact(width) {
-        for (s, &x) in sums.iter_mut().zip(row) {
-            *s += x;
-        }
+    for (column, sum) in sums.iter_mut().enumerate() {
+        *sum += x.iter().skip(column).step_by(width).copied().sum();
     }
 }
 

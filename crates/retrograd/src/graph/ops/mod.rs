@@ -5,5 +5,5 @@ mod aggregate;
 mod linear;
 
 pub(crate) use aggregate::heads_dot;
-pub use aggregate::{Aggregate, Coefficient, aggregate, edge_dot};
+pub use aggregate::{Aggregate, Coefficient, aggregate, edge_dot, propagate_mean};
 pub use linear::{Linear, column_sums, dot};

@@ -1,0 +1,184 @@
+//! Graph networks on a graph of Cora's shape, propagation over a large graph, and a DAG.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use retrograd::graph::{
+    DagNN, DagSpec, EdgeRules, Graph, GraphBatch, GraphLayerSpec, GraphNetwork, GraphSpec, data,
+    propagate_mean,
+};
+use retrograd::optim::OptimizerSpec;
+use retrograd::rng::Key;
+use retrograd::train::Example;
+use retrograd::{Loss, Target};
+
+use super::{Device, Prepared, Workload, training};
+
+/// This file's workloads.
+pub const WORKLOADS: &[Workload] = &[
+    Workload {
+        name: "graph-gcn16",
+        about: "an epoch of GCN-16 on Cora (or a graph of its shape), dropout, Adam",
+        build: |device| gcn(device, 16),
+    },
+    Workload {
+        name: "graph-gcn64",
+        about: "an epoch of GCN-64 on Cora (or a graph of its shape), dropout, Adam",
+        build: |device| gcn(device, 64),
+    },
+    Workload {
+        name: "graph-gat8",
+        about: "an epoch of GAT, 8 heads of 8, on Cora (or a graph of its shape), dropout, Adam",
+        build: gat,
+    },
+    Workload {
+        name: "graph-large",
+        about: "mean over neighbours, forward and backward: 200,000 nodes, 2 million edges, 64 wide",
+        build: large,
+    },
+    Workload {
+        name: "dag-10k",
+        about: "a training step of a DAG of 10,000 nodes and 79,000 edges, batch 64, Adam",
+        build: dag,
+    },
+];
+
+/// Cora where it is fetched; otherwise 2,708 nodes, 10,556 edges, 1,433 features, 1.27 % non-zero.
+fn cora() -> anyhow::Result<(GraphBatch<f32>, Target<f32>)> {
+    let folder = data::cache_folder().join("cora");
+    let [content, cites] = ["content", "cites"].map(|end| folder.join(format!("cora.{end}")));
+    if content.exists() {
+        let cora = data::read_content_cites(&content, &cites)?;
+        let weights = cora
+            .split
+            .iter()
+            .map(|&s| f32::from(u8::from(s == data::Split::Train)));
+        let target = Target::classes(cora.classes).weighted(weights.collect());
+        return Ok((cora.batch, target));
+    }
+    const NODES: usize = 2708;
+    const FEATURES: usize = 1433;
+    let mut stream = Key::new(0).purpose("bench cora").stream();
+    let mut seen = std::collections::BTreeSet::new();
+    while seen.len() < 5278 {
+        // A power of a uniform number: few nodes with many edges, as in Cora.
+        let u = stream.uniform();
+        let a = (NODES as f64 * u * u) as u32;
+        let b = stream.below(NODES) as u32;
+        if a != b {
+            seen.insert((a.min(b), a.max(b)));
+        }
+    }
+    let (a, b): (Vec<u32>, Vec<u32>) = seen.into_iter().unzip();
+    let graph = Arc::new(Graph::undirected(NODES, &a, &b)?);
+    let mut entries = std::collections::BTreeSet::new();
+    while entries.len() < 49_216 {
+        entries.insert((stream.below(NODES) as u32, stream.below(FEATURES) as u32));
+    }
+    let (nodes, features): (Vec<u32>, Vec<u32>) = entries.into_iter().unzip();
+    let values = vec![0.055; nodes.len()];
+    let batch = GraphBatch::sparse(graph, FEATURES, &nodes, &features, &values)?;
+    let classes = (0..NODES as u32).map(|i| i % 7).collect();
+    let weights = (0..NODES).map(|i| f32::from(u8::from(i < 140)));
+    Ok((batch, Target::classes(classes).weighted(weights.collect())))
+}
+
+fn on_cora(device: Device, layers: Vec<GraphLayerSpec>) -> anyhow::Result<Prepared> {
+    let (input, target) = cora()?;
+    let network = GraphNetwork::new(&GraphSpec::new(input.width(), layers))?;
+    network.check(&input)?;
+    let adam = OptimizerSpec::Adam {
+        lr: 0.01,
+        betas: [0.9, 0.999],
+        eps: 1e-8,
+        weight_decay: 5e-4,
+    };
+    let example = Example { input, target };
+    training(device, network, Loss::CrossEntropy, adam, example, None)
+}
+
+fn gcn(device: Device, hidden: usize) -> anyhow::Result<Prepared> {
+    let layers = vec![
+        GraphLayerSpec::Dropout { p: 0.5 },
+        GraphLayerSpec::Gcn { out: hidden },
+        GraphLayerSpec::Relu,
+        GraphLayerSpec::Dropout { p: 0.5 },
+        GraphLayerSpec::Gcn { out: 7 },
+    ];
+    on_cora(device, layers)
+}
+
+fn gat(device: Device) -> anyhow::Result<Prepared> {
+    let gat = |out, heads| GraphLayerSpec::Gat {
+        out,
+        heads,
+        dropout: 0.6,
+    };
+    let layers = vec![
+        GraphLayerSpec::Dropout { p: 0.6 },
+        gat(8, 8),
+        GraphLayerSpec::Silu,
+        GraphLayerSpec::Dropout { p: 0.6 },
+        gat(7, 1),
+    ];
+    on_cora(device, layers)
+}
+
+fn large(device: Device) -> anyhow::Result<Prepared> {
+    if device == Device::Gpu {
+        anyhow::bail!("it has no form for the GPU");
+    }
+    const NODES: usize = 200_000;
+    const EDGES: usize = 2_000_000;
+    const WIDTH: usize = 64;
+    let mut stream = Key::new(0).purpose("bench large").stream();
+    let mut ends = || -> Vec<u32> { (0..EDGES).map(|_| stream.below(NODES) as u32).collect() };
+    let (sources, targets) = (ends(), ends());
+    let graph = Graph::build(NODES, &sources, &targets, EdgeRules::keep())?.graph;
+    let x: Vec<f32> = (0..NODES * WIDTH).map(|i| (i % 97) as f32 * 0.01).collect();
+    let (mut y, mut d_x) = (vec![0.0; NODES * WIDTH], vec![0.0; NODES * WIDTH]);
+    // Each direction reads a row per edge and a number per edge, and writes a row per node. The
+    // rows are 51 MB, more than the caches: nearly every edge's row comes from memory.
+    let rows = (EDGES + NODES) as f64 * (WIDTH * 4) as f64;
+    let bytes = 2.0 * (rows + EDGES as f64 * 4.0 + NODES as f64 * 8.0);
+    Ok(Prepared {
+        step: Box::new(move || {
+            propagate_mean(&graph, &x, WIDTH, false, &mut y);
+            propagate_mean(&graph, &y, WIDTH, true, &mut d_x);
+        }),
+        flops: None,
+        rate: Some(("bytes_per_s", bytes)),
+    })
+}
+
+fn dag(device: Device) -> anyhow::Result<Prepared> {
+    const INPUTS: usize = 64;
+    const HIDDEN: usize = 9900;
+    const OUTPUTS: usize = 36;
+    const BATCH: usize = 64;
+    let mut stream = Key::new(0).purpose("bench dag").stream();
+    let (mut sources, mut targets) = (Vec::new(), Vec::new());
+    for v in INPUTS..INPUTS + HIDDEN + OUTPUTS {
+        // Eight in-edges, from anywhere among the 2,000 nodes before it.
+        let before = v.min(INPUTS + HIDDEN);
+        let mut chosen = std::collections::BTreeSet::new();
+        while chosen.len() < 8 {
+            chosen.insert(before - 1 - stream.below(before.min(2000)));
+        }
+        for s in chosen {
+            sources.push(s as u32);
+            targets.push(v as u32);
+        }
+    }
+    let spec = DagSpec::new(INPUTS, HIDDEN, OUTPUTS, "tanh");
+    let model = DagNN::new(&spec, &sources, &targets).context("the benchmark's own DAG")?;
+    let mut numbers =
+        |n: usize| -> Vec<f32> { (0..n).map(|_| stream.range(-1.0, 1.0) as f32).collect() };
+    let example = Example {
+        input: numbers(BATCH * INPUTS),
+        target: Target::values(numbers(BATCH * OUTPUTS)),
+    };
+    let flops = 3.0 * 2.0 * sources.len() as f64 * BATCH as f64;
+    let adam = OptimizerSpec::adam(1e-3);
+    training(device, model, Loss::Mse, adam, example, Some(flops))
+}

@@ -1,0 +1,611 @@
+//! Networks on a directed acyclic graph: one number per node and sample, one weight per edge.
+//!
+//! ```text
+//! u_v = Σ_{e = (s → v)} w_e·a_s + bias_v,   a_v = act_v(u_v)
+//! ```
+//!
+//! Input nodes hold the sample; output nodes are linear. Nodes are grouped by level (the longest
+//! path from an input), so that a level depends on earlier levels alone and its nodes are
+//! independent of each other. The samples of a batch lie side by side: a node's sum runs in lanes.
+//!
+//! Backward, level by level from the last: d_a_v = (d_y_v at an output) + Σ_{e = (v → t)} w_e·d_u_t,
+//! d_u_v = d_a_v·act_v′(u_v); then d_w_e = Σ_samples d_u_t·a_s, d_bias_v = Σ_samples d_u_v, and at an
+//! input d_x = d_a. Nothing is passed on into an input node beyond that: it has no in-edges.
+
+use serde::{Deserialize, Serialize};
+
+use super::pattern::Pattern;
+use crate::nn::Activation;
+use crate::parallel;
+use crate::rng::Key;
+use crate::simd::{self, Simd, dispatch, f32x16, prelude::*};
+use crate::verify::{Bundle, Case, FromBundle};
+use crate::{Error, Grads, Kernels, Layout, Model, Pass, Result, Scalar};
+
+/// What a DAG is made of, as written in files; the edges come beside it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DagSpec {
+    /// Which family of models this is; `dag` where it is written.
+    #[serde(default = "dag_family", skip_serializing)]
+    pub family: String,
+    /// Input nodes: numbers 0 to `inputs` − 1.
+    pub inputs: usize,
+    /// Hidden nodes, numbered after the inputs.
+    pub hidden: usize,
+    /// Output nodes, numbered after the hidden ones; linear.
+    pub outputs: usize,
+    /// The hidden nodes' activation: `relu`, `leaky_relu`, `silu`, `gelu`, `tanh`, `sigmoid`.
+    pub activation: String,
+}
+
+fn dag_family() -> String {
+    "dag".into()
+}
+
+impl DagSpec {
+    /// From the numbers of nodes and the hidden nodes' activation.
+    pub fn new(inputs: usize, hidden: usize, outputs: usize, activation: &str) -> Self {
+        DagSpec {
+            family: dag_family(),
+            inputs,
+            hidden,
+            outputs,
+            activation: activation.into(),
+        }
+    }
+
+    fn nodes(&self) -> usize {
+        self.inputs + self.hidden + self.outputs
+    }
+}
+
+fn activation_named(name: &str) -> Result<Activation> {
+    Ok(match name {
+        "identity" => Activation::Identity,
+        "relu" => Activation::Relu,
+        "leaky_relu" => Activation::LeakyRelu { slope: 0.01 },
+        "silu" => Activation::Silu,
+        "gelu" => Activation::Gelu,
+        "tanh" => Activation::Tanh,
+        "sigmoid" => Activation::Sigmoid,
+        _ => {
+            return Err(Error::invalid(
+                "activation",
+                name,
+                "identity, relu, leaky_relu, silu, gelu, tanh or sigmoid",
+            ));
+        }
+    })
+}
+
+/// A network on a DAG. A batch is `Vec<T>`: sample after sample, `inputs` numbers each.
+pub struct DagNN {
+    spec: DagSpec,
+    layout: Layout,
+    /// The place of every node in the order of levels, and the node of every place.
+    place: Vec<u32>,
+    node: Vec<u32>,
+    /// The first place of every level, and the number of nodes.
+    levels: Vec<usize>,
+    /// Row = target's place, column = source's place.
+    pattern: Pattern,
+    /// The edge of every slot.
+    edge: Vec<u32>,
+    /// Ends of every edge, as places.
+    source: Vec<u32>,
+    target: Vec<u32>,
+    /// By place.
+    activation: Vec<Activation>,
+    /// Where a place's bias is; inputs have none.
+    bias: Vec<Option<u32>>,
+}
+
+/// What a forward pass leaves for backward: everything node after node, samples in lanes.
+pub struct DagTape<T> {
+    u: Vec<T>,
+    a: Vec<T>,
+    d_u: Vec<T>,
+    output: Vec<T>,
+}
+
+impl<T> Default for DagTape<T> {
+    fn default() -> Self {
+        DagTape {
+            u: Vec::new(),
+            a: Vec::new(),
+            d_u: Vec::new(),
+            output: Vec::new(),
+        }
+    }
+}
+
+/// From this many multiply-adds on, the nodes of a level go to threads: below, they take less than
+/// handing them over does (some 10 µs on two cores).
+const PARALLEL: usize = 1 << 16;
+/// Multiply-adds of one piece.
+const PIECE: usize = 1 << 14;
+
+impl DagNN {
+    /// From a spec and the edges, which may be given in any order but must not form a cycle.
+    pub fn new(spec: &DagSpec, sources: &[u32], targets: &[u32]) -> Result<Self> {
+        if spec.family != "dag" {
+            return Err(Error::invalid("family", &spec.family, "dag"));
+        }
+        let n = spec.nodes();
+        for (what, count) in [("inputs", spec.inputs), ("outputs", spec.outputs)] {
+            if count == 0 {
+                return Err(Error::invalid(what, 0, "at least 1"));
+            }
+        }
+        let hidden = activation_named(&spec.activation)?;
+        let rules = super::structure::EdgeRules::default();
+        // Ends in range, no self-loops, no duplicates.
+        super::structure::Graph::build(n, sources, targets, rules)?;
+        if let Some(e) = targets.iter().position(|&t| (t as usize) < spec.inputs) {
+            return Err(Error::invalid(
+                format!("edge {e} ({} → {})", sources[e], targets[e]),
+                "a target that is an input",
+                format!("a target from {} on: inputs are fixed", spec.inputs),
+            ));
+        }
+        let level = levels(n, sources, targets)?;
+        let last = level.iter().max().map_or(0, |&l| l as usize);
+        let mut order: Vec<u32> = (0..n as u32).collect();
+        order.sort_by_key(|&v| (level[v as usize], v));
+        let mut place = vec![0; n];
+        for (at, &v) in order.iter().enumerate() {
+            place[v as usize] = at as u32;
+        }
+        let mut bounds = vec![0; last + 2];
+        for &l in &level {
+            bounds[l as usize + 1] += 1;
+        }
+        for l in 0..=last {
+            bounds[l + 1] += bounds[l];
+        }
+        let places =
+            |ends: &[u32]| -> Vec<u32> { ends.iter().map(|&v| place[v as usize]).collect() };
+        let (source, target) = (places(sources), places(targets));
+        let (pattern, edge) = Pattern::new(n, n, &target, &source);
+        let mut layout = Layout::new();
+        layout.push("edge_weight", &[source.len()]);
+        layout.push("bias", &[spec.hidden + spec.outputs]);
+        let is_hidden = |v: u32| (v as usize) < spec.inputs + spec.hidden;
+        Ok(DagNN {
+            activation: order
+                .iter()
+                .map(|&v| {
+                    if is_hidden(v) {
+                        hidden
+                    } else {
+                        Activation::Identity
+                    }
+                })
+                .collect(),
+            bias: order
+                .iter()
+                .map(|&v| v.checked_sub(spec.inputs as u32))
+                .collect(),
+            spec: spec.clone(),
+            layout,
+            place,
+            node: order,
+            levels: bounds,
+            pattern,
+            edge,
+            source,
+            target,
+        })
+    }
+
+    /// An activation of its own for a hidden node (numbered as in the spec).
+    pub fn set_activation(&mut self, node: usize, activation: Activation) -> Result<()> {
+        let hidden = self.spec.inputs..self.spec.inputs + self.spec.hidden;
+        if !hidden.contains(&node) {
+            return Err(Error::invalid(
+                "node whose activation is set",
+                node,
+                format!("a hidden node, {} to {}", hidden.start, hidden.end),
+            ));
+        }
+        self.activation[self.place[node] as usize] = activation;
+        Ok(())
+    }
+
+    /// What it was built from.
+    pub fn spec(&self) -> &DagSpec {
+        &self.spec
+    }
+
+    /// The number of levels, that of the inputs included.
+    pub fn levels(&self) -> usize {
+        self.levels.len() - 1
+    }
+
+    /// The places of a level; nodes without in-edges share that of the inputs.
+    fn places(&self, level: usize) -> std::ops::Range<usize> {
+        self.levels[level]..self.levels[level + 1]
+    }
+
+    fn is_input(&self, place: usize) -> bool {
+        self.bias[place].is_none()
+    }
+
+    /// Nodes of one piece of a level.
+    fn piece(
+        &self,
+        range: &std::ops::Range<usize>,
+        rows: &super::Rows,
+        batch: usize,
+    ) -> (usize, bool) {
+        let slots = (rows.start[range.end] - rows.start[range.start]) as usize + range.len();
+        let nodes = (range.len() * PIECE / (slots * batch).max(1)).max(1);
+        (nodes, slots * batch >= PARALLEL)
+    }
+}
+
+/// The longest path to every node; an error names a node on a cycle.
+fn levels(nodes: usize, sources: &[u32], targets: &[u32]) -> Result<Vec<u32>> {
+    let (pattern, _) = Pattern::new(nodes, nodes, targets, sources);
+    let mut waiting: Vec<u32> = (0..nodes)
+        .map(|v| pattern.by_row.degree(v) as u32)
+        .collect();
+    let mut level = vec![0; nodes];
+    let mut ready: Vec<usize> = (0..nodes).filter(|&v| waiting[v] == 0).collect();
+    let mut done = 0;
+    while let Some(v) = ready.pop() {
+        done += 1;
+        for q in pattern.by_column.range(v) {
+            let t = pattern.by_column.neighbor[q] as usize;
+            level[t] = level[t].max(level[v] + 1);
+            waiting[t] -= 1;
+            if waiting[t] == 0 {
+                ready.push(t);
+            }
+        }
+    }
+    if done == nodes {
+        return Ok(level);
+    }
+    let stuck = waiting.iter().position(|&w| w > 0).unwrap_or(0);
+    Err(Error::invalid(
+        format!("node {stuck}"),
+        "on a cycle, or after one",
+        "edges without cycles",
+    ))
+}
+
+/// out = start + Σ w_e·rows_e over the slots of one row; `batch` lanes.
+fn weighted_sum<T: Scalar>(
+    terms: impl Iterator<Item = (T, usize)> + Clone,
+    values: &[T],
+    start: T,
+    out: &mut [T],
+    fast: bool,
+) {
+    let batch = out.len();
+    if fast
+        && let Some(values) = T::f32s(values)
+        && let Some(out) = T::f32s_mut(out)
+    {
+        let terms = terms.map(|(w, at)| (w.to_f64() as f32, at));
+        let start = start.to_f64() as f32;
+        return dispatch!(simd::level(), simd => lanes_sum(simd, terms, values, start, out));
+    }
+    for (b, out) in out.iter_mut().enumerate() {
+        let mut sum = start;
+        for (w, at) in terms.clone() {
+            sum += w * values[at * batch + b];
+        }
+        *out = sum;
+    }
+}
+
+#[inline(always)]
+fn lanes_sum<S: Simd>(
+    simd: S,
+    terms: impl Iterator<Item = (f32, usize)> + Clone,
+    values: &[f32],
+    start: f32,
+    out: &mut [f32],
+) {
+    let batch = out.len();
+    // Four vectors of samples stay in registers over all edges of the node.
+    const BLOCK: usize = 64;
+    for (block, out) in out.chunks_mut(BLOCK).enumerate() {
+        let mut sum = [f32x16::splat(simd, start); 4];
+        for (w, at) in terms.clone() {
+            let first = at * batch + block * BLOCK;
+            let row = &values[first..first + out.len()];
+            let w = f32x16::splat(simd, w);
+            if row.len() == BLOCK {
+                for v in 0..4 {
+                    let x = f32x16::from_slice(simd, &row[16 * v..16 * v + 16]);
+                    sum[v] = x.mul_add(w, sum[v]);
+                }
+            } else {
+                for (v, x) in row.chunks(16).enumerate() {
+                    sum[v] = simd::load(simd, x).mul_add(w, sum[v]);
+                }
+            }
+        }
+        for (v, out) in out.chunks_mut(16).enumerate() {
+            simd::store(sum[v], out);
+        }
+    }
+}
+
+/// Σ a·b.
+fn product<T: Scalar>(a: &[T], b: &[T], fast: bool) -> T {
+    if fast && let (Some(a), Some(b)) = (T::f32s(a), T::f32s(b)) {
+        let sum = dispatch!(simd::level(), simd => simd::dot(simd, a, b));
+        return T::from_f64(f64::from(sum));
+    }
+    a.iter().zip(b).map(|(&a, &b)| a * b).sum()
+}
+
+impl Model for DagNN {
+    type Input<T: Scalar> = Vec<T>;
+    type Tape<T: Scalar> = DagTape<T>;
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn layout_mut(&mut self) -> &mut Layout {
+        &mut self.layout
+    }
+
+    /// Uniform within ±1/√(in-degree of the target), weights and biases.
+    fn init(&self, seed: u64) -> Vec<f32> {
+        let mut stream = Key::new(seed).purpose("init").stream();
+        let rows = &self.pattern.by_row;
+        let mut draw = |place: usize| {
+            let limit = 1.0 / (rows.degree(place).max(1) as f64).sqrt();
+            stream.range(-limit, limit) as f32
+        };
+        let weights: Vec<f32> = self.target.iter().map(|&t| draw(t as usize)).collect();
+        let first = self.spec.inputs;
+        let biases = (first..self.spec.nodes()).map(|v| draw(self.place[v] as usize));
+        weights
+            .into_iter()
+            .chain(biases.collect::<Vec<_>>())
+            .collect()
+    }
+
+    fn forward<T: Scalar>(&self, params: &[T], x: &Vec<T>, pass: &Pass, tape: &mut DagTape<T>) {
+        let fast = pass.kernels == Kernels::Fast;
+        let batch = x.len() / self.spec.inputs;
+        let n = self.spec.nodes();
+        let (weight, bias) = params.split_at(self.source.len());
+        tape.u.resize(n * batch, T::ZERO);
+        tape.a.resize(n * batch, T::ZERO);
+        tape.output.resize(self.spec.outputs * batch, T::ZERO);
+        if batch == 0 {
+            return;
+        }
+        let rows = &self.pattern.by_row;
+        for level in 0..self.levels() {
+            let range = self.places(level);
+            let (earlier, rest) = tape.a.split_at_mut(range.start * batch);
+            let a = &mut rest[..range.len() * batch];
+            let u = &mut tape.u[range.start * batch..range.end * batch];
+            let (nodes, parallel) = self.piece(&range, rows, batch);
+            let len = nodes * batch;
+            parallel::for_each_chunk2(u, len, a, len, fast && parallel, |piece, u, a| {
+                let chunks = u.chunks_exact_mut(batch).zip(a.chunks_exact_mut(batch));
+                for (k, (u, a)) in chunks.enumerate() {
+                    let v = range.start + piece * nodes + k;
+                    let Some(bias_at) = self.bias[v] else {
+                        let i = self.node[v] as usize;
+                        for (b, a) in a.iter_mut().enumerate() {
+                            *a = x[b * self.spec.inputs + i];
+                        }
+                        continue;
+                    };
+                    let terms = rows.range(v).map(|p| {
+                        let w = weight[self.edge[p] as usize];
+                        (w, rows.neighbor[p] as usize)
+                    });
+                    weighted_sum(terms, earlier, bias[bias_at as usize], u, fast);
+                    self.activation[v].forward(u, a, pass.kernels);
+                }
+            });
+        }
+        for o in 0..self.spec.outputs {
+            let v = self.place[self.spec.inputs + self.spec.hidden + o] as usize;
+            for b in 0..batch {
+                tape.output[b * self.spec.outputs + o] = tape.a[v * batch + b];
+            }
+        }
+    }
+
+    fn output<'t, T: Scalar>(&self, tape: &'t DagTape<T>) -> &'t [T] {
+        &tape.output
+    }
+
+    fn backward<T: Scalar>(
+        &self,
+        params: &[T],
+        x: &Vec<T>,
+        pass: &Pass,
+        tape: &mut DagTape<T>,
+        d_output: &[T],
+        grads: Grads<'_, T>,
+    ) {
+        let fast = pass.kernels == Kernels::Fast;
+        let batch = x.len() / self.spec.inputs;
+        let n = self.spec.nodes();
+        let (weight, _) = params.split_at(self.source.len());
+        if batch == 0 {
+            if let (Some(d), false) = (grads.params, grads.accumulate) {
+                d.fill(T::ZERO);
+            }
+            return;
+        }
+        tape.d_u.clear();
+        tape.d_u.resize(n * batch, T::ZERO);
+        let columns = &self.pattern.by_column;
+        let first_output = self.spec.inputs + self.spec.hidden;
+        for level in (0..self.levels()).rev() {
+            let range = self.places(level);
+            let (rest, later) = tape.d_u.split_at_mut(range.end * batch);
+            let d = &mut rest[range.start * batch..];
+            let (u, a) = (&tape.u[..], &tape.a[..]);
+            let later_at = range.end;
+            let (nodes, parallel) = self.piece(&range, columns, batch);
+            parallel::for_each_chunk(d, nodes * batch, fast && parallel, |piece, d| {
+                for (k, d) in d.chunks_exact_mut(batch).enumerate() {
+                    let v = range.start + piece * nodes + k;
+                    let terms = columns.range(v).map(|q| {
+                        let edge = self.edge[self.pattern.slot[q] as usize];
+                        (
+                            weight[edge as usize],
+                            columns.neighbor[q] as usize - later_at,
+                        )
+                    });
+                    weighted_sum(terms, later, T::ZERO, d, fast);
+                    if let Some(bias_at) = self.bias[v] {
+                        let node = bias_at as usize + self.spec.inputs;
+                        if node >= first_output {
+                            let o = node - first_output;
+                            for (b, d) in d.iter_mut().enumerate() {
+                                *d += d_output[b * self.spec.outputs + o];
+                            }
+                        }
+                        let at = v * batch;
+                        for (k, d) in d.iter_mut().enumerate() {
+                            *d *= self.activation[v].slope(u[at + k], a[at + k]);
+                        }
+                    }
+                }
+            });
+        }
+        let (a, d_u) = (&tape.a[..], &tape.d_u[..]);
+        let row = |place: u32| place as usize * batch..(place as usize + 1) * batch;
+        if let Some(d_params) = grads.params {
+            if !grads.accumulate {
+                d_params.fill(T::ZERO);
+            }
+            let (d_weight, d_bias) = d_params.split_at_mut(self.source.len());
+            if !self.layout.tensors()[0].frozen {
+                let edges = (PIECE / batch).max(1);
+                let parallel = fast && d_weight.len() * batch >= PARALLEL;
+                parallel::for_each_chunk(d_weight, edges, parallel, |piece, d_weight| {
+                    for (k, d) in d_weight.iter_mut().enumerate() {
+                        let e = piece * edges + k;
+                        let (s, t) = (row(self.source[e]), row(self.target[e]));
+                        *d += product(&d_u[t], &a[s], fast);
+                    }
+                });
+            }
+            if !self.layout.tensors()[1].frozen {
+                for (k, d) in d_bias.iter_mut().enumerate() {
+                    let place = self.place[self.spec.inputs + k];
+                    *d += d_u[row(place)].iter().copied().sum();
+                }
+            }
+        }
+        if let Some(d_x) = grads.input {
+            for i in 0..self.spec.inputs {
+                let v = self.place[i] as usize;
+                for b in 0..batch {
+                    d_x[b * self.spec.inputs + i] = d_u[v * batch + b];
+                }
+            }
+        }
+    }
+
+    fn cast_input<T: Scalar, U: Scalar>(&self, input: &Vec<T>) -> Vec<U> {
+        crate::scalar::cast(input)
+    }
+
+    fn pattern<T: Scalar>(&self, _: &[T], x: &Vec<T>, tape: &DagTape<T>, pattern: &mut Vec<u32>) {
+        let batch = x.len() / self.spec.inputs;
+        for (v, u) in tape.u.chunks_exact(batch.max(1)).enumerate() {
+            if !self.is_input(v) {
+                self.activation[v].pattern(u, pattern);
+            }
+        }
+    }
+}
+
+impl FromBundle for DagNN {
+    fn from_bundle(bundle: &Bundle) -> Result<Case<Self>> {
+        let edges = bundle.indices("input/edge_index")?;
+        let (sources, targets) = edges.split_at(edges.len() / 2);
+        let model = DagNN::new(&bundle.model_spec::<DagSpec>()?, sources, targets)?;
+        let params = bundle.flat(&model, "param")?;
+        let x = bundle.array("input/x")?;
+        if x.shape.get(1) != Some(&model.spec.inputs) {
+            return Err(Error::file(
+                &bundle.path,
+                "input/x",
+                format!("shape {:?}, needs {} columns", x.shape, model.spec.inputs),
+            ));
+        }
+        let target = bundle.target()?;
+        bundle
+            .loss
+            .check(x.shape[0] * model.spec.outputs, &target)?;
+        Ok(Case {
+            input: x.values.clone(),
+            model,
+            params,
+            target,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cycles_and_edges_into_inputs_are_refused() {
+        let spec = DagSpec::new(1, 2, 1, "tanh");
+        let message = |s: &[u32], t: &[u32]| DagNN::new(&spec, s, t).err().unwrap().to_string();
+        assert!(message(&[0, 1, 2, 2], &[1, 2, 1, 3]).contains("cycle"));
+        assert!(message(&[1], &[0]).contains("input"));
+        assert!(message(&[0], &[4]).contains("target 4"));
+        let spec = DagSpec::new(1, 2, 1, "softmax");
+        assert!(DagNN::new(&spec, &[], &[]).is_err());
+    }
+
+    #[test]
+    fn the_derivative_of_the_activation_is_in_the_gradient() {
+        // One chain x → h → y: y = w₂·tanh(w₁·x), so dy/dw₁ = w₂·(1 − tanh²)·x.
+        let dag = DagNN::new(&DagSpec::new(1, 1, 1, "tanh"), &[0, 1], &[1, 2]).unwrap();
+        let (w1, w2, x) = (0.8_f64, -1.5, 0.9);
+        let params = vec![w1, w2, 0.0, 0.0];
+        let mut tape = DagTape::default();
+        let input = vec![x];
+        let pass = Pass::inference();
+        dag.forward(&params, &input, &pass, &mut tape);
+        let mut d = vec![0.0; 4];
+        let mut d_x = vec![0.0];
+        let grads = Grads::both(&mut d, &mut d_x);
+        dag.backward(&params, &input, &pass, &mut tape, &[1.0], grads);
+        let slope = 1.0 - (w1 * x).tanh().powi(2);
+        for (ours, exact) in [
+            (d[0], w2 * slope * x),
+            (d[1], (w1 * x).tanh()),
+            (d[2], w2 * slope),
+            (d_x[0], w2 * slope * w1),
+        ] {
+            assert!((ours - exact).abs() < 1e-15, "{ours} {exact}");
+        }
+    }
+
+    #[test]
+    fn nodes_have_activations_of_their_own() {
+        let mut dag = DagNN::new(&DagSpec::new(1, 1, 1, "relu"), &[0, 1], &[1, 2]).unwrap();
+        dag.set_activation(1, Activation::Tanh).unwrap();
+        assert!(dag.set_activation(2, Activation::Tanh).is_err());
+        let mut tape = DagTape::default();
+        let params = [1.0, 1.0, 0.0, 0.0];
+        dag.forward(&params, &vec![-2.0], &Pass::inference(), &mut tape);
+        assert_eq!(dag.output(&tape), [(-2.0_f64).tanh()]);
+    }
+}

@@ -1,0 +1,252 @@
+//! Pictures for the report: a graph drawn by springs, and rows projected to the plane.
+
+use std::fmt::Write;
+
+use super::structure::Graph;
+use crate::rng::Key;
+
+/// Colours of classes, distinct in light and dark.
+const COLOURS: [&str; 8] = [
+    "#3b82f6", "#ef4444", "#10b981", "#f59e0b", "#8b5cf6", "#ec4899", "#14b8a6", "#84cc16",
+];
+
+/// The colour of a class.
+pub fn colour(class: u32) -> &'static str {
+    COLOURS[class as usize % COLOURS.len()]
+}
+
+/// Places in the unit square: edges pull, all nodes push (Fruchterman and Reingold), the same for
+/// the same graph. Quadratic in the nodes: for graphs of a few hundred.
+pub fn spring_layout(graph: &Graph) -> Vec<[f64; 2]> {
+    let n = graph.nodes();
+    let mut stream = Key::new(0).purpose("layout").stream();
+    let mut at: Vec<[f64; 2]> = (0..n)
+        .map(|_| [stream.uniform(), stream.uniform()])
+        .collect();
+    let k = (1.0 / n.max(1) as f64).sqrt();
+    const ROUNDS: usize = 300;
+    for round in 0..ROUNDS {
+        let mut force = vec![[0.0; 2]; n];
+        let mut push = |a: usize, b: usize, strength: f64, at: &[[f64; 2]]| {
+            let d = [at[a][0] - at[b][0], at[a][1] - at[b][1]];
+            let length = d[0].hypot(d[1]).max(1e-6);
+            let f = strength
+                * if strength > 0.0 {
+                    k * k / length
+                } else {
+                    length * length / k
+                };
+            for c in 0..2 {
+                force[a][c] += d[c] / length * f;
+                force[b][c] -= d[c] / length * f;
+            }
+        };
+        for a in 0..n {
+            for b in 0..a {
+                push(a, b, 1.0, &at);
+            }
+        }
+        for (&s, &t) in graph.sources().iter().zip(graph.targets()) {
+            if s < t {
+                push(s as usize, t as usize, -1.0, &at);
+            }
+        }
+        let limit = 0.1 * (1.0 - round as f64 / ROUNDS as f64);
+        for (place, force) in at.iter_mut().zip(force) {
+            let length = force[0].hypot(force[1]).max(1e-9);
+            for c in 0..2 {
+                place[c] += force[c] / length * length.min(limit);
+            }
+        }
+    }
+    fit(&mut at);
+    at
+}
+
+/// Stretches places to the unit square.
+fn fit(at: &mut [[f64; 2]]) {
+    for c in 0..2 {
+        let low = at.iter().map(|p| p[c]).fold(f64::INFINITY, f64::min);
+        let high = at.iter().map(|p| p[c]).fold(f64::NEG_INFINITY, f64::max);
+        for p in at.iter_mut() {
+            p[c] = if high > low {
+                (p[c] - low) / (high - low)
+            } else {
+                0.5
+            };
+        }
+    }
+}
+
+/// The two directions in which rows differ most (principal components), as places in the unit
+/// square.
+pub fn project(rows: &[f32], width: usize) -> Vec<[f64; 2]> {
+    let n = rows.len() / width.max(1);
+    if n == 0 || width == 0 {
+        return Vec::new();
+    }
+    let mut x: Vec<f64> = rows.iter().map(|&v| f64::from(v)).collect();
+    for c in 0..width {
+        let mean = (0..n).map(|i| x[i * width + c]).sum::<f64>() / n as f64;
+        (0..n).for_each(|i| x[i * width + c] -= mean);
+    }
+    let mut places = vec![[0.0; 2]; n];
+    let mut stream = Key::new(0).purpose("projection").stream();
+    for axis in 0..2 {
+        let mut direction: Vec<f64> = (0..width).map(|_| stream.normal()).collect();
+        let mut along = vec![0.0; n];
+        for _ in 0..60 {
+            let norm = direction
+                .iter()
+                .map(|d| d * d)
+                .sum::<f64>()
+                .sqrt()
+                .max(1e-300);
+            direction.iter_mut().for_each(|d| *d /= norm);
+            for (i, a) in along.iter_mut().enumerate() {
+                *a = (0..width).map(|c| x[i * width + c] * direction[c]).sum();
+            }
+            let next: Vec<f64> = (0..width)
+                .map(|c| (0..n).map(|i| along[i] * x[i * width + c]).sum())
+                .collect();
+            if next.iter().all(|d| *d == 0.0) {
+                break;
+            }
+            direction = next;
+        }
+        let norm = direction
+            .iter()
+            .map(|d| d * d)
+            .sum::<f64>()
+            .sqrt()
+            .max(1e-300);
+        for i in 0..n {
+            let a = (0..width)
+                .map(|c| x[i * width + c] * direction[c])
+                .sum::<f64>()
+                / norm;
+            places[i][axis] = a;
+            // The second direction is sought in what the first leaves.
+            for c in 0..width {
+                x[i * width + c] -= a * direction[c] / norm;
+            }
+        }
+    }
+    fit(&mut places);
+    places
+}
+
+/// A drawing: edges as lines, nodes as circles filled by predicted class, ringed by the true one
+/// where it differs.
+pub fn drawing(
+    places: &[[f64; 2]],
+    graph: Option<&Graph>,
+    predicted: &[u32],
+    truth: &[u32],
+    names: &[String],
+) -> String {
+    const SIZE: f64 = 520.0;
+    let point = |p: [f64; 2]| [20.0 + p[0] * (SIZE - 40.0), 20.0 + p[1] * (SIZE - 40.0)];
+    let radius = if places.len() <= 60 { 9.0 } else { 2.5 };
+    let height = SIZE + 24.0;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {SIZE} {height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">"
+    );
+    if let Some(graph) = graph {
+        svg.push_str("<g stroke=\"currentColor\" stroke-opacity=\"0.25\">");
+        for (&s, &t) in graph.sources().iter().zip(graph.targets()) {
+            if s < t {
+                let ([x1, y1], [x2, y2]) = (point(places[s as usize]), point(places[t as usize]));
+                let _ = write!(svg, "<path d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\"/>");
+            }
+        }
+        svg.push_str("</g>");
+    }
+    for (i, &place) in places.iter().enumerate() {
+        let [x, y] = point(place);
+        let fill = colour(predicted[i]);
+        let ring = if predicted[i] == truth[i] {
+            String::new()
+        } else {
+            format!(" stroke=\"{}\" stroke-width=\"3\"", colour(truth[i]))
+        };
+        let _ = write!(
+            svg,
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"{fill}\"{ring}>\
+                             <title>{i}</title></circle>"
+        );
+    }
+    let mut x = 20.0;
+    for (class, name) in names.iter().enumerate() {
+        let y = SIZE + 12.0;
+        let fill = colour(class as u32);
+        let name = name.replace('&', "&amp;").replace('<', "&lt;");
+        let _ = write!(
+            svg,
+            "<circle cx=\"{x}\" cy=\"{y}\" r=\"5\" fill=\"{fill}\"/>\
+                             <text x=\"{}\" y=\"{}\" fill=\"currentColor\">{name}</text>",
+            x + 9.0,
+            y + 4.0
+        );
+        x += 24.0 + 7.0 * name.chars().count() as f64;
+    }
+    svg.push_str("</svg>");
+    svg
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_projection_finds_the_two_directions_of_a_flat_cloud() {
+        let mut stream = Key::new(2).stream();
+        let mut rows = Vec::new();
+        for _ in 0..50 {
+            let (a, b) = (10.0 * stream.normal(), stream.normal());
+            rows.extend([a as f32, (a + b) as f32, (a - b) as f32]);
+        }
+        let places = project(&rows, 3);
+        // Along the first direction, places are a linear function of a (the first number).
+        let (mut xy, mut xx, mut yy) = (0.0, 0.0, 0.0);
+        let mean_a = rows.iter().step_by(3).map(|&v| f64::from(v)).sum::<f64>() / 50.0;
+        let mean_p = places.iter().map(|p| p[0]).sum::<f64>() / 50.0;
+        for (i, p) in places.iter().enumerate() {
+            let (a, p) = (f64::from(rows[3 * i]) - mean_a, p[0] - mean_p);
+            xy += a * p;
+            xx += a * a;
+            yy += p * p;
+        }
+        assert!((xy / (xx * yy).sqrt()).abs() > 0.999);
+        assert_eq!(project(&[], 3), Vec::<[f64; 2]>::new());
+    }
+
+    #[test]
+    fn neighbours_are_drawn_near_each_other() {
+        // Two cliques joined by one edge: the mean distance within is below that between.
+        let (mut a, mut b) = (vec![0], vec![5]);
+        for g in [0, 5] {
+            for i in 0..5 {
+                for j in 0..i {
+                    a.push(g + i);
+                    b.push(g + j);
+                }
+            }
+        }
+        let graph = Graph::undirected(10, &a, &b).unwrap();
+        let at = spring_layout(&graph);
+        let mean = |pick: fn(usize, usize) -> bool| {
+            let pairs = (0..10).flat_map(|i| (0..i).map(move |j| (i, j)));
+            let chosen: Vec<f64> = pairs
+                .filter(|&(i, j)| pick(i, j))
+                .map(|(i, j)| (at[i][0] - at[j][0]).hypot(at[i][1] - at[j][1]))
+                .collect();
+            chosen.iter().sum::<f64>() / chosen.len() as f64
+        };
+        assert!(mean(|i, j| (i < 5) == (j < 5)) < 0.7 * mean(|i, j| (i < 5) != (j < 5)));
+        let classes = vec![0; 10];
+        let svg = drawing(&at, Some(&graph), &classes, &classes, &["a<b".into()]);
+        assert!(svg.starts_with("<svg") && svg.ends_with("</svg>") && svg.contains("a&lt;b"));
+    }
+}

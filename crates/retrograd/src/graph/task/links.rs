@@ -1,0 +1,168 @@
+//! Which nodes are linked: held-out edges against pairs that are none.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Inference;
+use crate::graph::batch::{Features, GraphBatch};
+use crate::graph::network::GraphNetwork;
+use crate::graph::sample::{negative_pairs, roc_auc};
+use crate::graph::spec::{GraphLayerSpec, GraphSpec};
+use crate::graph::structure::Graph;
+use crate::rng::Key;
+use crate::train::{Example, Findings, Metrics, Task};
+use crate::{Batch, Error, Loss, Result, Target};
+
+/// Link prediction. Of the undirected edges 85 % are seen and trained on, 5 % validate and 10 %
+/// test; every step draws as many pairs without an edge.
+pub struct LinkTask {
+    model: GraphNetwork,
+    batch: GraphBatch<f32>,
+    /// All edges: what a negative must not be.
+    whole: Arc<Graph>,
+    train: Vec<[u32; 2]>,
+    /// Validation and test: pairs, and which of them are edges.
+    held_out: [(Vec<[u32; 2]>, Vec<bool>); 2],
+    key: Key,
+    pairs: Vec<[u32; 2]>,
+    inference: Inference,
+}
+
+impl LinkTask {
+    /// From a graph with an edge in both directions for every link.
+    pub fn new(spec: &GraphSpec, batch: GraphBatch<f32>, seed: u64) -> Result<Self> {
+        if spec.layers.last() != Some(&GraphLayerSpec::PairDot) {
+            return Err(Error::invalid(
+                "the network's last layer",
+                "another",
+                "pair_dot",
+            ));
+        }
+        if spec.edge_weight || spec.edge_features > 0 {
+            return Err(Error::invalid(
+                "edge weights or features",
+                "some",
+                "none, to predict links",
+            ));
+        }
+        let key = Key::new(seed).purpose("links");
+        let whole = batch.graph().clone();
+        let mut links: Vec<[u32; 2]> = whole
+            .sources()
+            .iter()
+            .zip(whole.targets())
+            .filter(|(s, t)| s < t)
+            .map(|(&s, &t)| [s, t])
+            .collect();
+        if links.len() < 20 {
+            return Err(Error::invalid(
+                "links",
+                links.len(),
+                "at least 20, to hold some out",
+            ));
+        }
+        key.stream().shuffle(&mut links);
+        let (validation, test) = (links.len() / 20, links.len() / 10);
+        let train = links.split_off(validation + test);
+        let held_out = [0..validation, validation..validation + test].map(|range| {
+            let mut pairs = links[range.clone()].to_vec();
+            let mut known = vec![true; pairs.len()];
+            let of = key.index(1 + range.start as u64);
+            negative_pairs(&whole, range.len(), of, &mut pairs);
+            known.resize(pairs.len(), false);
+            (pairs, known)
+        });
+        let [a, b] = [0, 1].map(|end| train.iter().map(|l| l[end]).collect::<Vec<_>>());
+        let seen = Arc::new(Graph::undirected(whole.nodes(), &a, &b)?);
+        let batch = match batch.features() {
+            Features::Dense(width) => GraphBatch::dense(seen, *width, batch.values().to_vec())?,
+            Features::Sparse(pattern) => {
+                let rows = &pattern.by_row;
+                let node_of: Vec<u32> = (0..rows.len())
+                    .flat_map(|i| std::iter::repeat_n(i as u32, rows.degree(i)))
+                    .collect();
+                let width = batch.width();
+                GraphBatch::sparse(seen, width, &node_of, &rows.neighbor, batch.values())?
+            }
+            Features::Ids(pattern) => {
+                GraphBatch::ids(seen, batch.width(), &pattern.by_row.neighbor)?
+            }
+        };
+        let batch = batch.with_pairs(train.clone())?;
+        let model = GraphNetwork::new(spec)?;
+        model.check(&batch)?;
+        Ok(LinkTask {
+            model,
+            batch,
+            whole,
+            train,
+            held_out,
+            key,
+            pairs: Vec::new(),
+            inference: Inference::new(),
+        })
+    }
+
+    fn score(&mut self, params: &[f32], part: usize) -> Result<(f64, Option<f64>)> {
+        let (pairs, known) = &self.held_out[part];
+        self.batch.set_pairs(pairs)?;
+        let y = self.inference.output(&self.model, params, &self.batch);
+        let target = known.iter().map(|&k| f32::from(u8::from(k)));
+        let loss = Loss::BceLogits.evaluate(y, &Target::values(target.collect()), None);
+        Ok((f64::from(loss), roc_auc(y, known)))
+    }
+}
+
+impl Task for LinkTask {
+    type Model = GraphNetwork;
+
+    fn model(&self) -> &GraphNetwork {
+        &self.model
+    }
+    fn model_mut(&mut self) -> &mut GraphNetwork {
+        &mut self.model
+    }
+    fn loss(&self) -> Loss {
+        Loss::BceLogits
+    }
+    fn steps_per_epoch(&self) -> u64 {
+        1
+    }
+
+    fn batch(&mut self, step: u64, example: &mut Option<Example<GraphNetwork>>) -> Result<()> {
+        self.pairs.clear();
+        self.pairs.extend_from_slice(&self.train);
+        let key = self.key.purpose("negatives").step(step);
+        negative_pairs(&self.whole, self.train.len(), key, &mut self.pairs);
+        let example = example.get_or_insert_with(|| {
+            let mut values = vec![1.0; 2 * self.train.len()];
+            values[self.train.len()..].fill(0.0);
+            Example {
+                input: self.batch.clone(),
+                target: Target::values(values),
+            }
+        });
+        example.input.set_pairs(&self.pairs)
+    }
+
+    fn evaluate(&mut self, params: &[f32], _: u64) -> Result<Metrics> {
+        let (loss, auc) = self.score(params, 0)?;
+        let mut metrics = vec![("validation_loss".to_string(), loss)];
+        metrics.extend(auc.map(|auc| ("validation_auc".to_string(), auc)));
+        let (_, auc) = self.score(params, 1)?;
+        metrics.extend(auc.map(|auc| ("test_auc".to_string(), auc)));
+        Ok(metrics)
+    }
+
+    fn best_by(&self) -> (&'static str, bool) {
+        ("validation_auc", false)
+    }
+
+    fn finish(&mut self, params: &[f32], _: &Path) -> Result<Findings> {
+        let mut findings = Findings::default();
+        if let (_, Some(auc)) = self.score(params, 1)? {
+            findings.summary.insert("test_auc".into(), auc.into());
+        }
+        Ok(findings)
+    }
+}

@@ -1,0 +1,184 @@
+//! Classes of the nodes of one graph.
+
+use std::path::Path;
+
+use super::{Inference, write_picture};
+use crate::data::metrics::{Confusion, predicted_class};
+use crate::graph::data::{NodeData, Split};
+use crate::graph::draw;
+use crate::graph::network::GraphNetwork;
+use crate::graph::spec::GraphSpec;
+use crate::train::{Content, Example, Figure, Findings, Metrics, Task};
+use crate::{Error, Loss, Result, Target};
+
+/// Node classification: every step sees the whole graph, the loss its training nodes.
+pub struct NodeTask {
+    model: GraphNetwork,
+    data: NodeData,
+    inference: Inference,
+}
+
+/// Graphs up to this many nodes are drawn whole.
+const DRAWN: usize = 400;
+
+impl NodeTask {
+    /// Checks that network and data fit.
+    pub fn new(spec: &GraphSpec, data: NodeData) -> Result<Self> {
+        let model = GraphNetwork::new(spec)?;
+        model.check(&data.batch)?;
+        if !model.outputs_nodes() || model.output_width() != data.class_names.len() {
+            return Err(Error::invalid(
+                "the network's output",
+                format!("{} wide", model.output_width()),
+                format!(
+                    "a row per node, {} wide: the classes",
+                    data.class_names.len()
+                ),
+            ));
+        }
+        if !data.split.contains(&Split::Train) {
+            return Err(Error::invalid(
+                "the split",
+                "no node to train on",
+                "at least one",
+            ));
+        }
+        Ok(NodeTask {
+            model,
+            data,
+            inference: Inference::new(),
+        })
+    }
+
+    fn has(&self, split: Split) -> bool {
+        self.data.split.contains(&split)
+    }
+
+    fn target(&self, split: Split) -> Target<f32> {
+        let weights = self
+            .data
+            .split
+            .iter()
+            .map(|&s| f32::from(u8::from(s == split)));
+        Target::classes(self.data.classes.clone()).weighted(weights.collect())
+    }
+}
+
+impl Task for NodeTask {
+    type Model = GraphNetwork;
+
+    fn model(&self) -> &GraphNetwork {
+        &self.model
+    }
+    fn model_mut(&mut self) -> &mut GraphNetwork {
+        &mut self.model
+    }
+    fn loss(&self) -> Loss {
+        Loss::CrossEntropy
+    }
+    fn steps_per_epoch(&self) -> u64 {
+        1
+    }
+
+    fn batch(&mut self, _: u64, example: &mut Option<Example<GraphNetwork>>) -> Result<()> {
+        if example.is_none() {
+            *example = Some(Example {
+                input: self.data.batch.clone(),
+                target: self.target(Split::Train),
+            });
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self, params: &[f32], _: u64) -> Result<Metrics> {
+        let splits = [
+            (Split::Validation, "validation"),
+            (Split::Train, "train"),
+            (Split::Test, "test"),
+        ];
+        let targets = splits.map(|(split, name)| (self.has(split), name, self.target(split)));
+        let y = self.inference.output(&self.model, params, &self.data.batch);
+        let mut metrics = Metrics::new();
+        for (there, name, target) in &targets {
+            if !there {
+                continue;
+            }
+            if *name == "validation" {
+                let loss = Loss::CrossEntropy.evaluate(y, target, None);
+                metrics.push(("validation_loss".into(), f64::from(loss)));
+            }
+            let mut confusion = Confusion::new(self.data.class_names.len());
+            confusion.add(y, target)?;
+            metrics.push((format!("{name}_accuracy"), confusion.accuracy()));
+            if *name == "test" {
+                metrics.push(("test_f1".into(), confusion.f1()));
+            }
+        }
+        Ok(metrics)
+    }
+
+    fn best_by(&self) -> (&'static str, bool) {
+        ("validation_accuracy", false)
+    }
+
+    fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {
+        let classes = self.data.class_names.len();
+        let y = self.inference.output(&self.model, params, &self.data.batch);
+        let predicted: Vec<u32> = y
+            .chunks_exact(classes)
+            .map(|row| predicted_class(row, 0.0) as u32)
+            .collect();
+        let right = |split: Option<Split>| {
+            let chosen =
+                (0..predicted.len()).filter(|&i| split.is_none_or(|s| self.data.split[i] == s));
+            chosen
+                .filter(|&i| predicted[i] == self.data.classes[i])
+                .count()
+        };
+        let mut findings = Findings::default();
+        let summary = &mut findings.summary;
+        let labelled = self
+            .data
+            .split
+            .iter()
+            .filter(|&&s| s != Split::None)
+            .count();
+        summary.insert("nodes".into(), predicted.len().into());
+        if labelled == predicted.len() {
+            summary.insert("nodes_right".into(), right(None).into());
+        }
+        if self.has(Split::Test) {
+            let tested = self
+                .data
+                .split
+                .iter()
+                .filter(|&&s| s == Split::Test)
+                .count();
+            let accuracy = right(Some(Split::Test)) as f64 / tested as f64;
+            summary.insert("test_accuracy".into(), accuracy.into());
+        }
+        let (truth, names) = (&self.data.classes, &self.data.class_names);
+        let graph = self.data.batch.graph();
+        if predicted.len() <= DRAWN {
+            let places = draw::spring_layout(graph);
+            let svg = draw::drawing(&places, Some(graph), &predicted, truth, names);
+            write_picture(run, "graph.svg", &svg)?;
+            findings.figures.push(Figure {
+                title: "The graph".into(),
+                caption: "Filled by the predicted class; a ring shows the true class of a mistake."
+                    .into(),
+                content: Content::Svg(svg),
+            });
+        }
+        let (rows, width) = self.inference.embedding(&self.model);
+        let places = draw::project(rows, width);
+        let svg = draw::drawing(&places, None, &predicted, truth, names);
+        write_picture(run, "embedding.svg", &svg)?;
+        findings.figures.push(Figure {
+            title: "The nodes' embedding".into(),
+            caption: "The rows before the last layer, along their two principal directions.".into(),
+            content: Content::Svg(svg),
+        });
+        Ok(findings)
+    }
+}

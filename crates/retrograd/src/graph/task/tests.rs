@@ -1,0 +1,160 @@
+use super::*;
+use crate::graph::data::karate_club;
+use crate::train::{Experiment, Session, Task};
+
+fn experiment(name: &str) -> Experiment {
+    let path = format!(
+        "{}/../../experiments/{name}.toml",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    Experiment::read(path).unwrap()
+}
+
+#[test]
+fn karate_reaches_33_of_34_nodes_from_two_labels() {
+    for seed in 0..3 {
+        let mut experiment = experiment("karate");
+        experiment.train.seed = seed;
+        let summary = train(&mut Session::new(experiment)).unwrap().to_json();
+        // Two of the 34 are labelled, the other 32 are the test.
+        assert_eq!(summary["train_accuracy"].as_f64(), Some(1.0), "seed {seed}");
+        let right = (32.0 * summary["test_accuracy"].as_f64().unwrap()).round() as u32;
+        assert!(right + 2 >= 33, "seed {seed}: {} of 34", right + 2);
+    }
+}
+
+#[test]
+fn the_karate_report_has_the_graph_and_the_embedding_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let mut experiment = experiment("karate");
+    experiment.train.epochs = 20;
+    train(&mut Session::new(experiment).in_folder(&run)).unwrap();
+    let report = std::fs::read_to_string(run.join("report.html")).unwrap();
+    assert!(report.contains("The graph") && report.contains("embedding"));
+    let svg = std::fs::read_to_string(run.join("graph.svg")).unwrap();
+    assert_eq!(svg.matches("<path").count(), 78);
+    assert_eq!(svg.matches("<title>").count(), 34);
+}
+
+#[test]
+fn links_of_the_club_are_told_from_pairs_that_are_none() {
+    let spec: GraphSpec = toml::from_str(
+        "features = 34\nlayers = [{ kind = \"gcn\", out = 16 }, { kind = \"tanh\" }, \
+         { kind = \"gcn\", out = 8 }, { kind = \"pair_dot\" }]",
+    )
+    .unwrap();
+    let batch = karate_club().unwrap().batch;
+    let mut task = LinkTask::new(&spec, batch, 1).unwrap();
+    let mut experiment = experiment("karate");
+    experiment.train.epochs = 100;
+    let (params, mut session) = (task.model().init(0), Session::new(experiment));
+    let before = task.evaluate(&params, 0).unwrap();
+    let summary = session.fit(&mut task).unwrap().to_json();
+    let auc = summary["test_auc"].as_f64().unwrap();
+    // 7 held-out links against 7 pairs: chance gives 0.5 with a deviation of 0.16.
+    assert!(auc > 0.66, "{auc}, {before:?} before");
+    // The seen graph must not hold what is tested.
+    let seen = task.model().spec();
+    assert_eq!(seen.layers.len(), 4);
+}
+
+/// Rings and stars: told apart by structure alone.
+fn rings_and_stars() -> crate::graph::data::GraphSet {
+    use crate::graph::{Graph, GraphBatch};
+    use std::sync::Arc;
+    let (mut graphs, mut classes) = (Vec::new(), Vec::new());
+    for n in 4..24_u32 {
+        for class in 0..2 {
+            let a: Vec<u32> = (0..n - 1 + u32::from(class == 0)).collect();
+            let b: Vec<u32> = a
+                .iter()
+                .map(|&i| if class == 0 { (i + 1) % n } else { n - 1 })
+                .collect();
+            let graph = Arc::new(Graph::undirected(n as usize, &a, &b).unwrap());
+            graphs.push(GraphBatch::dense(graph, 1, vec![1.0; n as usize]).unwrap());
+            classes.push(class);
+        }
+    }
+    crate::graph::data::GraphSet {
+        graphs,
+        classes,
+        class_names: vec!["ring".into(), "star".into()],
+        targets: Vec::new(),
+    }
+}
+
+#[test]
+fn graphs_are_classified_and_numbers_of_graphs_regressed() {
+    let spec = |out: usize| -> GraphSpec {
+        toml::from_str(&format!(
+            "features = 1\nlayers = [{{ kind = \"gin\", out = 8 }}, {{ kind = \"max_pool\" }}, \
+             {{ kind = \"dense\", out = {out} }}]"
+        ))
+        .unwrap()
+    };
+    let mut experiment = experiment("karate");
+    experiment.train.epochs = 60;
+    let mut task = GraphTask::new(&spec(2), rings_and_stars(), [0, 5, 8], 0, None).unwrap();
+    let summary = Session::new(experiment.clone())
+        .fit(&mut task)
+        .unwrap()
+        .to_json();
+    assert_eq!(summary["test_accuracy"].as_f64().unwrap(), 1.0);
+    // The logarithm of the number of nodes, by summing over them.
+    let mut set = rings_and_stars();
+    set.targets = set
+        .graphs
+        .iter()
+        .map(|g| (g.graph().nodes() as f32).ln())
+        .collect();
+    set.classes.clear();
+    set.class_names.clear();
+    let mean = set.targets.iter().sum::<f32>() / set.targets.len() as f32;
+    let variance = set
+        .targets
+        .iter()
+        .map(|t| (t - mean) * (t - mean))
+        .sum::<f32>()
+        / set.targets.len() as f32;
+    let pooled: GraphSpec = toml::from_str(
+        "features = 1\nlayers = [{ kind = \"sum_pool\" }, { kind = \"dense\", out = 8 }, \
+         { kind = \"tanh\" }, { kind = \"dense\", out = 1 }]",
+    )
+    .unwrap();
+    let mut task = GraphTask::new(&pooled, set, [1, 5, 8], 0, None).unwrap();
+    let summary = Session::new(experiment).fit(&mut task).unwrap().to_json();
+    let loss = summary["test_loss"].as_f64().unwrap();
+    assert!(
+        loss < 0.2 * f64::from(variance),
+        "{loss} of a variance of {variance}"
+    );
+    assert!(GraphTask::new(&spec(2), rings_and_stars(), [5, 5, 8], 0, None).is_err());
+}
+
+#[test]
+fn masked_characters_are_restored_better_than_by_the_commonest() {
+    let mut experiment = experiment("text-graph");
+    experiment.train.epochs = 2;
+    experiment
+        .data
+        .insert("samples".into(), toml::Value::Integer(256));
+    let summary = train(&mut Session::new(experiment)).unwrap().to_json();
+    // The space, the commonest character, is 17 % of the text.
+    let restored = summary["validation_accuracy"].as_f64().unwrap();
+    assert!(restored > 0.35, "{restored}");
+}
+
+#[test]
+fn a_data_set_that_was_not_fetched_says_how_to_get_it() {
+    let mut experiment = experiment("cora-gcn");
+    experiment.data.insert("name".into(), "no-such-set".into());
+    let message = train(&mut Session::new(experiment))
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        message.contains("fetch-graphs") && message.contains("no-such-set"),
+        "{message}"
+    );
+}
