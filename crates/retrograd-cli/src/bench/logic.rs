@@ -85,14 +85,14 @@ fn step_of(name: &str, device: Device) -> Result<Prepared> {
     })
 }
 
-/// A circuit that training with the `life` experiment left (seed 0), simplified.
+/// A circuit that training with the `life` experiment left.
 const LIFE_CIRCUIT: &str = include_str!("life_circuit.json");
 
 fn hard_life(device: Device) -> Result<Prepared> {
     if device == Device::Gpu {
         bail!("it has no form for the GPU");
     }
-    let circuit = HardCircuit::from_json(LIFE_CIRCUIT)?;
+    let circuit = HardCircuit::from_json(LIFE_CIRCUIT)?.simplify();
     let right = retrograd::logic::evaluate::life_boards_right(&circuit);
     if right != 512 {
         bail!("the circuit is right on {right} of 512 boards");

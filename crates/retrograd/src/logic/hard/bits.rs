@@ -240,7 +240,7 @@ impl BitGrid {
                     shifted(simd, source, dx, vectors, &mut slots[slot as usize]);
                 }
                 for instruction in &program.instructions {
-                    execute(simd, instruction, vectors, slots);
+                    execute(simd, instruction, slots);
                 }
                 for (c, &slot) in program.outputs.iter().enumerate() {
                     let at = c * plane + first + from;
@@ -365,7 +365,7 @@ fn shifted<S: Simd>(simd: S, source: &[u64], dx: usize, vectors: usize, out: &mu
 
 /// One gate on a chunk.
 #[inline(always)]
-fn execute<S: Simd>(simd: S, instruction: &Instruction, vectors: usize, slots: &mut [Chunk]) {
+fn execute<S: Simd>(simd: S, instruction: &Instruction, slots: &mut [Chunk]) {
     let Instruction { op, a, b, out } = *instruction;
     let (a, b, out) = (a as usize, b as usize, out as usize);
     // After folding a gate reads two different nodes; only constants and inverters don't.
@@ -384,7 +384,8 @@ fn execute<S: Simd>(simd: S, instruction: &Instruction, vectors: usize, slots: &
     };
     macro_rules! gate {
         (|$a:ident, $b:ident| $y:expr) => {
-            for v in 0..vectors {
+            // The whole chunk, even where the last one is shorter: a fixed count needs no checks.
+            for v in 0..CHUNK / 8 {
                 let at = v * 8..v * 8 + 8;
                 let $a = u64x8::from_slice(simd, &x[at.clone()]);
                 let $b = u64x8::from_slice(simd, &y[at.clone()]);
