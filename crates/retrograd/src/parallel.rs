@@ -106,6 +106,50 @@ pub fn for_each_chunk3<T: Send>(
     }
 }
 
+/// Several arrays cut side by side: `work(i, chunks)` owns the i-th chunk of every one. An array
+/// that is empty, or whose length is 0, gives empty chunks.
+pub fn for_each_chunks<T: Send, const A: usize>(
+    arrays: [&mut [T]; A],
+    lens: [usize; A],
+    pieces: usize,
+    parallel: bool,
+    work: impl Fn(usize, [&mut [T]; A]) + Send + Sync,
+) {
+    fn halves<T: Send, const A: usize>(
+        arrays: [&mut [T]; A],
+        lens: &[usize; A],
+        first: usize,
+        pieces: usize,
+        parallel: bool,
+        work: &(impl Fn(usize, [&mut [T]; A]) + Send + Sync),
+    ) {
+        if pieces <= 1 {
+            return work(first, arrays);
+        }
+        let half = pieces / 2;
+        let mut rests: [&mut [T]; A] = std::array::from_fn(|_| &mut [][..]);
+        let mut array = 0;
+        let firsts = arrays.map(|slice| {
+            let at = (half * lens[array]).min(slice.len());
+            let (own, rest) = slice.split_at_mut(at);
+            rests[array] = rest;
+            array += 1;
+            own
+        });
+        let a = || halves(firsts, lens, first, half, parallel, work);
+        let b = || halves(rests, lens, first + half, pieces - half, parallel, work);
+        if parallel {
+            rayon::join(a, b);
+        } else {
+            a();
+            b();
+        }
+    }
+    if pieces > 0 {
+        halves(arrays, &lens, 0, pieces, parallel, &work);
+    }
+}
+
 /// Calls `work(i, item)` for every item; each call owns its item. For workspaces: one per piece.
 pub fn for_each_mut<T: Send>(
     items: &mut [T],

@@ -76,6 +76,12 @@ pub trait Scalar:
         None
     }
 
+    /// The vector itself where the scalar is f32: workspaces of the fast kernels that grow.
+    fn f32_vec(x: &mut Vec<Self>) -> Option<&mut Vec<f32>> {
+        let _ = x;
+        None
+    }
+
     /// From a count.
     fn from_usize(n: usize) -> Self {
         Self::from_f64(n as f64)
@@ -138,6 +144,9 @@ macro_rules! impl_float {
             Some(x)
         }
         fn f32s_mut(x: &mut [Self]) -> Option<&mut [f32]> {
+            Some(x)
+        }
+        fn f32_vec(x: &mut Vec<Self>) -> Option<&mut Vec<f32>> {
             Some(x)
         }
     };

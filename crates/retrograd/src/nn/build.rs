@@ -91,20 +91,10 @@ impl Network {
                         "finite [low, high], low < high",
                     ));
                 }
-                let mut kan = Kan {
-                    inputs: last,
-                    outputs: positive("out", out)?,
-                    grid,
-                    degree,
-                    range,
-                    base,
-                    bias,
-                    outside,
-                    free_knots: None,
-                };
+                positive("out", out)?;
+                let mut kan = Kan::new(last, out, grid, degree, range, base, bias, outside);
                 if free_knots {
-                    let uniform = kan.uniform_knots();
-                    kan.free_knots = Some(uniform.repeat(last));
+                    kan.set_knots(kan.uniform_knots().repeat(last));
                 }
                 Ok((Node::Kan(kan), with_last(out)))
             }

@@ -24,16 +24,18 @@
 //! Weights are stored \[in\]\[basis\]\[out\] and \[in\]\[out\]: the loops of the fast kernels run
 //! over outputs, contiguously. Files see PyTorch's (out, in, basis).
 
+pub(crate) mod basis;
+mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
-mod reference;
+pub(crate) mod reference;
 
 use super::layer::{
     Backward, Describe, Forward, Layer, Saved, TENSORS, TensorSpec, check_shape, uniform,
 };
 use super::spec::{Base, Outside};
 use crate::rng::Stream;
-use crate::{Buffer, Error, Result, Scalar};
+use crate::{Buffer, Error, Kernels, Result, Scalar};
 
 /// The highest degree.
 pub(crate) const MAX_DEGREE: usize = 7;
@@ -50,9 +52,50 @@ pub(crate) struct Kan {
     pub outside: Outside,
     /// (in, G+2k+1), where every input has knots of its own.
     pub free_knots: Option<Vec<f64>>,
+    /// The knots as the fast kernels want them.
+    pub(crate) table: basis::Table,
 }
 
 impl Kan {
+    /// With uniform knots.
+    pub fn new(
+        inputs: usize,
+        outputs: usize,
+        grid: usize,
+        degree: usize,
+        range: [f64; 2],
+        base: Base,
+        bias: bool,
+        outside: Outside,
+    ) -> Self {
+        let knots = uniform_knots(grid, degree, range);
+        let step = (range[1] - range[0]) / grid as f64;
+        let clamp = outside == Outside::Clamp;
+        Kan {
+            inputs,
+            outputs,
+            grid,
+            degree,
+            range,
+            base,
+            bias,
+            outside,
+            free_knots: None,
+            table: basis::Table::new(degree, grid, clamp, Some(step), &[knots]),
+        }
+    }
+
+    /// Gives every input knots of its own: (in, G+2k+1), increasing.
+    pub fn set_knots(&mut self, knots: Vec<f64>) {
+        let tables: Vec<Vec<f64>> = knots
+            .chunks_exact(self.knot_count())
+            .map(<[f64]>::to_vec)
+            .collect();
+        let clamp = self.outside == Outside::Clamp;
+        self.table = basis::Table::new(self.degree, self.grid, clamp, None, &tables);
+        self.free_knots = Some(knots);
+    }
+
     /// G + k.
     pub fn bases(&self) -> usize {
         self.grid + self.degree
@@ -65,10 +108,7 @@ impl Kan {
 
     /// The uniform knots.
     pub fn uniform_knots(&self) -> Vec<f64> {
-        let [lo, hi] = self.range;
-        (0..self.knot_count())
-            .map(|n| lo + (n as f64 - self.degree as f64) * (hi - lo) / self.grid as f64)
-            .collect()
+        uniform_knots(self.grid, self.degree, self.range)
     }
 
     /// The knots of an input.
@@ -78,6 +118,13 @@ impl Kan {
             None => self.uniform_knots(),
         }
     }
+}
+
+/// t_n = lo + (n − k)·(hi − lo)/G.
+pub(crate) fn uniform_knots(grid: usize, degree: usize, [lo, hi]: [f64; 2]) -> Vec<f64> {
+    (0..grid + 2 * degree + 1)
+        .map(|n| lo + (n as f64 - degree as f64) * (hi - lo) / grid as f64)
+        .collect()
 }
 
 impl Describe for Kan {
@@ -127,7 +174,7 @@ impl Describe for Kan {
                 ));
             }
         }
-        self.free_knots = Some(buffer.values.clone());
+        self.set_knots(buffer.values.clone());
         Ok(true)
     }
 }
@@ -204,10 +251,34 @@ impl GramInverse {
 
 impl<T: Scalar> Layer<T> for Kan {
     fn forward(&self, io: Forward<'_, T>) {
+        if io.pass.kernels == Kernels::Fast
+            && let [Some(spline), Some(base), Some(bias)] = io.params.map(T::f32s)
+            && let (Some(x), Some(y)) = (T::f32s(io.x), T::f32s_mut(io.y))
+        {
+            let rows = x.len() / self.inputs;
+            return cpu::forward(self, rows, spline, base, bias, x, y);
+        }
         reference::forward(self, io);
     }
 
     fn backward(&self, io: Backward<'_, T>) {
+        if io.pass.kernels == Kernels::Fast
+            && let [Some(spline), Some(base), _] = io.params.map(T::f32s)
+            && let (Some(x), Some(d_y)) = (T::f32s(io.x), T::f32s(io.d_y))
+            && let Some(scratch) = T::f32_vec(&mut io.saved.scratch)
+        {
+            let [d_spline_weight, d_base_weight, d_bias] = io
+                .d_params
+                .map(|d| d.and_then(T::f32s_mut).unwrap_or_default());
+            let grads = cpu::Gradients {
+                d_spline_weight,
+                d_base_weight,
+                d_bias,
+            };
+            let d_x = io.d_x.and_then(T::f32s_mut);
+            let rows = x.len() / self.inputs;
+            return cpu::backward(self, rows, spline, base, x, d_y, grads, d_x, scratch);
+        }
         reference::backward(self, io);
     }
 

@@ -1,0 +1,326 @@
+//! The k+1 basis functions that are not zero at x, sixteen lanes at a time.
+//!
+//! With q the interval that holds x (t_q ≤ x < t_{q+1}), only the splines q−k … q differ from 0.
+//! They come from the triangle of Cox and de Boor, in the form that needs no division by zero and
+//! adds positive terms alone: with left_j = x − t_{q+1−j} and right_j = t_{q+j} − x,
+//!
+//! n_0 = 1; for d = 1 … k: n_r ← right_{r+1}·n_r/(right_{r+1} + left_{d−r}) + (what n_{r−1} passed on),
+//!
+//! and the slopes from the values n of degree k−1: e_r = k·n_r/(right_{r+1} + left_{k−r}),
+//! B′_{q−k+r} = e_{r−1} − e_r. On uniform knots, with s = (x − t_q)/h, left_j = (s + j − 1)·h,
+//! right_j = (j − s)·h and right_{r+1} + left_{d−r} = d·h: no division at all.
+//!
+//! Of the rows q−k … q some do not exist near and beyond the ends of the grid. What is kept is
+//! always `start` … `start`+k with `start` = q−k pushed into 0 … G−1, and zeros where a row does
+//! not exist, so that the loops over weights have no special case.
+
+use crate::nn::layer::room;
+use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*, u32x16};
+
+/// The knots in f32, prepared for the fast kernels: one table for uniform knots, one per input for
+/// free ones.
+#[derive(Clone)]
+pub(crate) struct Table {
+    degree: usize,
+    grid: usize,
+    clamp: bool,
+    /// 1/h of uniform knots, `None` for free ones.
+    inverse_step: Option<f32>,
+    /// Values per table, G+2k+1 knots with k more on either side.
+    stride: usize,
+    /// The knots, rounded to the nearest f32.
+    knots: Vec<f32>,
+    /// The smallest f32 that is not below the knot: for an f32 x, x ≥ `up` decides exactly as
+    /// x ≥ knot does in f64.
+    up: Vec<f32>,
+}
+
+/// The least f32 ≥ x.
+fn round_up(x: f64) -> f32 {
+    let y = x as f32;
+    if f64::from(y) < x { y.next_up() } else { y }
+}
+
+impl Table {
+    /// `tables` holds G+2k+1 increasing knots each.
+    pub fn new(
+        degree: usize,
+        grid: usize,
+        clamp: bool,
+        step: Option<f64>,
+        tables: &[Vec<f64>],
+    ) -> Self {
+        let stride = grid + 4 * degree + 1;
+        let (mut knots, mut up) = (Vec::new(), Vec::new());
+        for table in tables {
+            let (first, last) = (table[0], table[table.len() - 1]);
+            // Knots that no existing row touches; they only have to increase.
+            let before = table[1] - first;
+            let after = last - table[table.len() - 2];
+            let extended = (1..=degree)
+                .rev()
+                .map(|n| first - n as f64 * before)
+                .chain(table.iter().copied())
+                .chain((1..=degree).map(|n| last + n as f64 * after));
+            for t in extended {
+                knots.push(t as f32);
+                up.push(round_up(t));
+            }
+        }
+        Table {
+            degree,
+            grid,
+            clamp,
+            inverse_step: step.map(|h| (1.0 / h) as f32),
+            stride,
+            knots,
+            up,
+        }
+    }
+
+    /// Where the knots of an input begin: t_0.
+    pub fn of(&self, input: usize) -> usize {
+        let table = match self.inverse_step {
+            Some(_) => 0,
+            None => input * self.stride,
+        };
+        table + self.degree
+    }
+
+    /// How far the tables of neighbouring inputs are apart.
+    pub fn apart(&self) -> usize {
+        match self.inverse_step {
+            Some(_) => 0,
+            None => self.stride,
+        }
+    }
+}
+
+/// What is known about sixteen (sample, input) pairs. N = k+1.
+pub(super) struct Lanes<S: Simd, const N: usize> {
+    /// The row of the first basis function kept.
+    pub start: [u8; LANES],
+    /// Those of degree k.
+    pub values: [f32x16<S>; N],
+    /// Their derivatives, 0 where x is clamped.
+    pub slopes: [f32x16<S>; N],
+    /// The base function and its derivative, the latter 0 where x is clamped.
+    pub silu: f32x16<S>,
+    pub silu_slope: f32x16<S>,
+}
+
+/// Evaluates sixteen lanes; lane l uses the table at `first + l·apart`.
+#[inline(always)]
+pub(super) fn lanes<S: Simd, const N: usize>(
+    simd: S,
+    table: &Table,
+    first: usize,
+    apart: usize,
+    x: f32x16<S>,
+) -> Lanes<S, N> {
+    let degree = N - 1;
+    let (grid, intervals) = (table.grid, table.grid + 2 * degree);
+    let zero = f32x16::splat(simd, 0.0);
+    let one = f32x16::splat(simd, 1.0);
+    let mut moves = one;
+    let mut x = x;
+    if table.clamp {
+        let (mut lo, mut hi, mut lo_up, mut hi_up) =
+            ([0.0; LANES], [0.0; LANES], [0.0; LANES], [0.0; LANES]);
+        for l in 0..LANES {
+            let t = first + l * apart + degree;
+            (lo[l], hi[l]) = (table.knots[t], table.knots[t + grid]);
+            (lo_up[l], hi_up[l]) = (table.up[t], table.up[t + grid]);
+        }
+        let [lo, hi, lo_up, hi_up] =
+            [lo, hi, lo_up, hi_up].map(|v| f32x16::from_slice(simd, &v[..]));
+        let below = x.simd_lt(lo_up);
+        // x > knot: beyond the least f32 that is not below it, or on it when that is above.
+        let above = x.simd_gt(hi_up) | (x.simd_eq(hi_up) & hi_up.simd_gt(hi));
+        moves = below.select(zero, above.select(zero, one));
+        x = below.select(lo, above.select(hi, x));
+    }
+
+    // The interval of every lane: a guess by arithmetic put right by the knots themselves, or a
+    // search among free knots.
+    let x_lanes = x.to_array();
+    let mut shift = [0.0_f32; LANES];
+    let mut start = [0_u8; LANES];
+    let mut interval = [0_usize; LANES];
+    let mut any_shift = false;
+    let guess: [u32; LANES] = match table.inverse_step {
+        Some(inverse) => {
+            let t0 = f32x16::splat(simd, table.knots[first]);
+            let u: u32x16<S> = simd.cvt_u32_precise_f32x16((x - t0) * inverse);
+            u.to_array()
+        }
+        None => [0; LANES],
+    };
+    for l in 0..LANES {
+        let t = first + l * apart;
+        let up = &table.up[t..t + intervals + 1];
+        let q = if table.inverse_step.is_some() {
+            let q = (guess[l] as usize).min(intervals - 1);
+            q as isize + isize::from(x_lanes[l] >= up[q + 1]) - isize::from(x_lanes[l] < up[q])
+        } else {
+            up.partition_point(|&t| t <= x_lanes[l]) as isize - 1
+        };
+        let row = q - degree as isize;
+        let clamped = row.clamp(0, grid as isize - 1);
+        any_shift |= row != clamped;
+        shift[l] = (row - clamped) as f32;
+        start[l] = clamped as u8;
+        interval[l] = q.clamp(0, intervals as isize - 1) as usize;
+    }
+
+    let mut left = [zero; N];
+    let mut right = [zero; N];
+    let mut n = [zero; N];
+    let mut low = [zero; N];
+    n[0] = one;
+    if let Some(inverse) = table.inverse_step {
+        let mut t = [0.0; LANES];
+        for l in 0..LANES {
+            t[l] = table.knots[first + interval[l]];
+        }
+        let s = (x - f32x16::from_slice(simd, &t[..])) * inverse;
+        for j in 1..N {
+            left[j] = s + (j as f32 - 1.0);
+            right[j] = f32x16::splat(simd, j as f32) - s;
+        }
+        for d in 1..N {
+            if d == degree {
+                for r in 0..degree {
+                    low[r] = n[r] * inverse;
+                }
+            }
+            let mut passed = zero;
+            for r in 0..d {
+                let share = n[r] * (1.0 / d as f32);
+                n[r] = right[r + 1].mul_add(share, passed);
+                passed = left[d - r] * share;
+            }
+            n[d] = passed;
+        }
+    } else {
+        for j in 1..N {
+            let (mut a, mut b) = ([0.0; LANES], [0.0; LANES]);
+            for l in 0..LANES {
+                let t = first + l * apart + interval[l];
+                a[l] = table.knots[t + 1 - j];
+                b[l] = table.knots[t + j];
+            }
+            left[j] = x - f32x16::from_slice(simd, &a[..]);
+            right[j] = f32x16::from_slice(simd, &b[..]) - x;
+        }
+        for d in 1..N {
+            let mut passed = zero;
+            for r in 0..d {
+                let share = n[r] / (right[r + 1] + left[d - r]);
+                if d == degree {
+                    low[r] = share * degree as f32;
+                }
+                n[r] = right[r + 1].mul_add(share, passed);
+                passed = left[d - r] * share;
+            }
+            n[d] = passed;
+        }
+    }
+    let mut slopes = [zero; N];
+    slopes[0] = zero - low[0];
+    for r in 1..degree {
+        slopes[r] = low[r - 1] - low[r];
+    }
+    slopes[degree] = low[degree - 1];
+
+    if any_shift {
+        let shift = f32x16::from_slice(simd, &shift[..]);
+        for step in 1..=N {
+            let up = shift.simd_ge(f32x16::splat(simd, step as f32));
+            let down = shift.simd_le(f32x16::splat(simd, -(step as f32)));
+            for v in [&mut n, &mut slopes] {
+                for j in (0..N).rev() {
+                    let other = if j == 0 { zero } else { v[j - 1] };
+                    v[j] = up.select(other, v[j]);
+                }
+                for j in 0..N {
+                    let other = if j + 1 == N { zero } else { v[j + 1] };
+                    v[j] = down.select(other, v[j]);
+                }
+            }
+        }
+    }
+    if table.clamp {
+        for slope in &mut slopes {
+            *slope = *slope * moves;
+        }
+    }
+    // A NaN compares as lying outside: it must not vanish there.
+    let known = x.simd_eq(x);
+    n[0] = known.select(n[0], x);
+    slopes[0] = known.select(slopes[0], x);
+    let sigmoid = simd::sigmoid(simd, x);
+    Lanes {
+        start,
+        values: n,
+        slopes,
+        silu: x * sigmoid,
+        silu_slope: (sigmoid * (x * (one - sigmoid) + one)) * moves,
+    }
+}
+
+/// Values and slopes of one input over a run of samples, lanes along the samples. `planes` gets
+/// 2(k+1) rows of x.len(): values, then slopes.
+pub(crate) fn evaluate(
+    table: &Table,
+    input: usize,
+    x: &[f32],
+    planes: &mut Vec<f32>,
+    start: &mut Vec<u8>,
+) {
+    fn run<const N: usize>(
+        table: &Table,
+        input: usize,
+        x: &[f32],
+        planes: &mut [f32],
+        start: &mut [u8],
+    ) {
+        dispatch!(simd::level(), simd => run_simd::<_, N>(simd, table, input, x, planes, start));
+    }
+    #[inline(always)]
+    fn run_simd<S: Simd, const N: usize>(
+        simd: S,
+        table: &Table,
+        input: usize,
+        x: &[f32],
+        planes: &mut [f32],
+        start: &mut [u8],
+    ) {
+        let len = x.len();
+        for at in (0..len).step_by(LANES) {
+            let end = len.min(at + LANES);
+            let at16 = lanes::<S, N>(
+                simd,
+                table,
+                table.of(input),
+                0,
+                simd::load(simd, &x[at..end]),
+            );
+            start[at..end].copy_from_slice(&at16.start[..end - at]);
+            for (m, v) in at16.values.iter().chain(&at16.slopes).enumerate() {
+                simd::store(*v, &mut planes[m * len + at..m * len + end]);
+            }
+        }
+    }
+    let planes = room(planes, 2 * (table.degree + 1) * x.len());
+    start.resize(x.len(), 0);
+    match table.degree {
+        1 => run::<2>(table, input, x, planes, start),
+        2 => run::<3>(table, input, x, planes, start),
+        3 => run::<4>(table, input, x, planes, start),
+        4 => run::<5>(table, input, x, planes, start),
+        5 => run::<6>(table, input, x, planes, start),
+        6 => run::<7>(table, input, x, planes, start),
+        _ => run::<8>(table, input, x, planes, start),
+    }
+}
