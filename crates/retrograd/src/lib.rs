@@ -18,6 +18,7 @@ mod error;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 pub mod graph;
+pub mod kan;
 pub mod layout;
 pub mod logic;
 pub mod loss;

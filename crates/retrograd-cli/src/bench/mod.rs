@@ -1,6 +1,7 @@
 //! Named workloads and their timing. A family adds one file with a list, and one line here.
 
 mod graph;
+mod kan;
 mod logic;
 mod network;
 
@@ -84,6 +85,7 @@ pub struct Workload {
 
 /// The families' lists.
 const ALL: &[&[Workload]] = &[
+    kan::WORKLOADS,
     logic::WORKLOADS,
     network::WORKLOADS,
     #[cfg(feature = "gpu")]

@@ -16,6 +16,13 @@ pub struct ExportArgs {
     /// Where the result goes.
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
+    /// Draws a KAN, every edge with its function, as network.svg and network.png in the run's
+    /// folder, or in the folder of --out.
+    #[arg(long)]
+    pub plot: bool,
+    /// Writes a KAN's weights in this form.
+    #[arg(long, value_name = "FORMAT")]
+    pub kan: Option<families::KanFormat>,
 }
 
 pub fn run(args: ExportArgs) -> Result {

@@ -2,8 +2,11 @@
 
 mod denoise;
 mod graph;
+mod kan;
 mod logic;
 mod network;
+
+pub use kan::KanFormat;
 
 use anyhow::{Result, bail};
 use retrograd::suggest::did_you_mean;
@@ -27,6 +30,7 @@ pub struct Family {
 /// All families.
 const FAMILIES: &[Family] = &[
     denoise::FAMILY,
+    kan::FAMILY,
     logic::FAMILY,
     network::FAMILY,
     graph::FAMILY,

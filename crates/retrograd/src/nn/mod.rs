@@ -22,7 +22,8 @@ mod tests;
 pub(crate) mod upsample;
 
 pub use activation::Activation;
-pub use network::{Network, NetworkTape};
+pub(crate) use network::Node;
 #[cfg(feature = "gpu")]
-pub(crate) use network::{Node, Value};
-pub use spec::{Base, LayerSpec, NetworkSpec, Outside, PaddingMode};
+pub(crate) use network::Value;
+pub use network::{Network, NetworkTape};
+pub use spec::{Base, LayerSpec, NetworkSpec, Outside, PaddingMode, Sparsity};

@@ -144,6 +144,14 @@ impl Network {
                 "a layer that computes",
             ));
         }
+        if let Some(sparsity) = &spec.sparsity {
+            for (what, value) in [("l1", sparsity.l1), ("entropy", sparsity.entropy)] {
+                if !(value >= 0.0 && value.is_finite()) {
+                    let what = format!("model.sparsity.{what}");
+                    return Err(Error::invalid(what, value, "a finite number ≥ 0"));
+                }
+            }
+        }
         let mut network = Network {
             spec: spec.clone(),
             nodes: Vec::new(),
@@ -228,6 +236,16 @@ impl Network {
             }
             other => other,
         }
+    }
+
+    /// What a layer reads, after a forward.
+    pub(crate) fn layer_input<'a, T: Scalar>(
+        &self,
+        layer: usize,
+        input: &'a [T],
+        tape: &'a NetworkTape<T>,
+    ) -> &'a [T] {
+        tape.value(self.stored(Self::before(layer)), input)
     }
 
     /// Whether anything in the layer is trained.
@@ -542,18 +560,39 @@ impl Model for Network {
         }
     }
 
+    fn penalty<T: Scalar>(&self, params: &[T], mut d_params: Option<&mut [T]>) -> T {
+        let mut sum = T::ZERO;
+        let Some(sparsity) = &self.spec.sparsity else {
+            return sum;
+        };
+        for (layer, node) in self.nodes.iter().enumerate() {
+            if let Node::Kan(kan) = node {
+                let [spline_weight, base_weight, _] = self.params_of(layer, params);
+                let [d_spline, d_base, _] = self.d_params_of(layer, d_params.as_deref_mut());
+                sum += kan.penalty(sparsity, spline_weight, base_weight, [d_spline, d_base]);
+            }
+        }
+        sum
+    }
+
     fn cast_input<T: Scalar, U: Scalar>(&self, input: &Vec<T>) -> Vec<U> {
         crate::scalar::cast(input)
     }
 
     fn pattern<T: Scalar>(
         &self,
-        _: &[T],
+        params: &[T],
         input: &Vec<T>,
         tape: &NetworkTape<T>,
         pattern: &mut Vec<u32>,
     ) {
         for (layer, node) in self.nodes.iter().enumerate() {
+            if self.spec.sparsity.is_some() && matches!(node, Node::Kan(_)) {
+                // The penalty has a kink where a weight is 0.
+                let [spline_weight, base_weight, _] = self.params_of(layer, params);
+                let weights = spline_weight.iter().chain(base_weight);
+                pattern.extend(weights.map(|&w| u32::from(w > T::ZERO)));
+            }
             if let Some(built) = node.layer::<T>() {
                 let x = tape.value(self.stored(Self::before(layer)), input);
                 built.pattern(x, &tape.saved[layer], pattern);

@@ -26,6 +26,22 @@ pub struct NetworkSpec {
     pub input: Vec<usize>,
     /// The layers.
     pub layers: Vec<LayerSpec>,
+    /// A penalty on the weights of KAN layers that asks for few, clear edges.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sparsity: Option<Sparsity>,
+}
+
+/// The sparsity penalty of KAN layers: `l1` times the sum of the edges' sizes, plus `entropy` times
+/// the entropy of their shares, per layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sparsity {
+    /// The factor of the sum of sizes.
+    #[serde(default)]
+    pub l1: f64,
+    /// The factor of the entropy.
+    #[serde(default)]
+    pub entropy: f64,
 }
 
 fn network_family() -> String {
@@ -39,6 +55,7 @@ impl NetworkSpec {
             family: network_family(),
             input: input.to_vec(),
             layers,
+            sparsity: None,
         }
     }
 }

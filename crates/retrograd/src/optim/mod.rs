@@ -12,10 +12,12 @@
 //! Weight decay is applied to every trained tensor alike, biases too, as PyTorch does. Frozen
 //! tensors are not touched. Element by element, so the result cannot depend on threads.
 
+mod lbfgs;
 mod schedule;
 #[cfg(test)]
 mod tests;
 
+pub use lbfgs::{Lbfgs, Minimum, Stop};
 pub use schedule::{Schedule, ScheduleKind};
 
 use std::ops::Range;

@@ -264,6 +264,10 @@ impl Task for NetworkTask {
             }
         };
         findings.figures.push(figure);
+        // A network of KAN layers shows its edges; 500 samples say enough about their ranges.
+        let shown = &data.inputs()[..data.len().min(500) * data.sample_len()];
+        let picture = crate::kan::network_figure(&self.network, params, shown);
+        findings.figures.extend(picture);
         Ok(findings)
     }
 

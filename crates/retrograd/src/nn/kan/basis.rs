@@ -14,7 +14,7 @@
 //! always `start` … `start`+k with `start` = q−k pushed into 0 … G−1, and zeros where a row does
 //! not exist, so that the loops over weights have no special case.
 
-use crate::nn::layer::room;
+use super::MAX_DEGREE;
 use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*, u32x16};
 
 /// The knots in f32, prepared for the fast kernels: one table for uniform knots, one per input for
@@ -52,7 +52,13 @@ impl Table {
     ) -> Self {
         let stride = grid + 4 * degree + 1;
         let (mut knots, mut up) = (Vec::new(), Vec::new());
-        for table in tables {
+        // Whole vectors of inputs: the last table is repeated for lanes that stand for nothing.
+        let padding = match step {
+            Some(_) => 0,
+            None => tables.len().next_multiple_of(LANES) - tables.len(),
+        };
+        let last = tables.last().into_iter().cycle().take(padding);
+        for table in tables.iter().chain(last) {
             let (first, last) = (table[0], table[table.len() - 1]);
             // Knots that no existing row touches; they only have to increase.
             let before = table[1] - first;
@@ -96,7 +102,14 @@ impl Table {
     }
 }
 
-/// What is known about sixteen (sample, input) pairs. N = k+1.
+/// k+1, known to the compiler for degree 3 (N = 4). All other degrees share one copy of the kernels
+/// with room for N = 8 and loops of k+1: seven copies of everything took minutes to compile.
+#[inline(always)]
+pub(super) fn kept<const N: usize>(degree: usize) -> usize {
+    if N == 4 { 4 } else { degree + 1 }
+}
+
+/// What is known about sixteen (sample, input) pairs; the first k+1 of N are used.
 pub(super) struct Lanes<S: Simd, const N: usize> {
     /// The row of the first basis function kept.
     pub start: [u8; LANES],
@@ -118,7 +131,8 @@ pub(super) fn lanes<S: Simd, const N: usize>(
     apart: usize,
     x: f32x16<S>,
 ) -> Lanes<S, N> {
-    let degree = N - 1;
+    let kept = kept::<N>(table.degree);
+    let degree = kept - 1;
     let (grid, intervals) = (table.grid, table.grid + 2 * degree);
     let zero = f32x16::splat(simd, 0.0);
     let one = f32x16::splat(simd, 1.0);
@@ -184,11 +198,11 @@ pub(super) fn lanes<S: Simd, const N: usize>(
             t[l] = table.knots[first + interval[l]];
         }
         let s = (x - f32x16::from_slice(simd, &t[..])) * inverse;
-        for j in 1..N {
+        for j in 1..kept {
             left[j] = s + (j as f32 - 1.0);
             right[j] = f32x16::splat(simd, j as f32) - s;
         }
-        for d in 1..N {
+        for d in 1..kept {
             if d == degree {
                 for r in 0..degree {
                     low[r] = n[r] * inverse;
@@ -203,7 +217,7 @@ pub(super) fn lanes<S: Simd, const N: usize>(
             n[d] = passed;
         }
     } else {
-        for j in 1..N {
+        for j in 1..kept {
             let (mut a, mut b) = ([0.0; LANES], [0.0; LANES]);
             for l in 0..LANES {
                 let t = first + l * apart + interval[l];
@@ -213,7 +227,7 @@ pub(super) fn lanes<S: Simd, const N: usize>(
             left[j] = x - f32x16::from_slice(simd, &a[..]);
             right[j] = f32x16::from_slice(simd, &b[..]) - x;
         }
-        for d in 1..N {
+        for d in 1..kept {
             let mut passed = zero;
             for r in 0..d {
                 let share = n[r] / (right[r + 1] + left[d - r]);
@@ -235,16 +249,16 @@ pub(super) fn lanes<S: Simd, const N: usize>(
 
     if any_shift {
         let shift = f32x16::from_slice(simd, &shift[..]);
-        for step in 1..=N {
+        for step in 1..=kept {
             let up = shift.simd_ge(f32x16::splat(simd, step as f32));
             let down = shift.simd_le(f32x16::splat(simd, -(step as f32)));
             for v in [&mut n, &mut slopes] {
-                for j in (0..N).rev() {
+                for j in (0..kept).rev() {
                     let other = if j == 0 { zero } else { v[j - 1] };
                     v[j] = up.select(other, v[j]);
                 }
-                for j in 0..N {
-                    let other = if j + 1 == N { zero } else { v[j + 1] };
+                for j in 0..kept {
+                    let other = if j + 1 == kept { zero } else { v[j + 1] };
                     v[j] = down.select(other, v[j]);
                 }
             }
@@ -269,9 +283,59 @@ pub(super) fn lanes<S: Simd, const N: usize>(
     }
 }
 
+/// Samples per tile of forward: 8 tiles for a batch of 256.
+pub(crate) const TILE: usize = 32;
+
+/// The basis functions of sixteen inputs at up to [`TILE`] samples.
+pub(crate) struct Tile {
+    /// The first k+1 of each sample's planes are used.
+    pub values: [[[f32; LANES]; MAX_DEGREE + 1]; TILE],
+    pub silu: [[f32; LANES]; TILE],
+    pub start: [[u8; LANES]; TILE],
+}
+
+impl Tile {
+    pub fn new() -> Self {
+        Tile {
+            values: [[[0.0; LANES]; MAX_DEGREE + 1]; TILE],
+            silu: [[0.0; LANES]; TILE],
+            start: [[0; LANES]; TILE],
+        }
+    }
+
+    /// Evaluates the inputs `first` … of some samples of `inputs` values each. Not inlined: one
+    /// copy serves all that goes forward.
+    pub fn fill(&mut self, table: &Table, inputs: usize, first: usize, x: &[f32]) {
+        by_degree!(table.degree, N => dispatch!(simd::level(), simd =>
+            fill_tile::<_, N>(simd, table, inputs, first, x, self)));
+    }
+}
+
+#[inline(always)]
+fn fill_tile<S: Simd, const N: usize>(
+    simd: S,
+    table: &Table,
+    inputs: usize,
+    first: usize,
+    x: &[f32],
+    tile: &mut Tile,
+) {
+    let count = LANES.min(inputs - first);
+    for (s, x) in x.chunks_exact(inputs).enumerate() {
+        let x = simd::load(simd, &x[first..first + count]);
+        let at = lanes::<S, N>(simd, table, table.of(first), table.apart(), x);
+        tile.start[s] = at.start;
+        for m in 0..kept::<N>(table.degree) {
+            at.values[m].store_slice(&mut tile.values[s][m]);
+        }
+        at.silu.store_slice(&mut tile.silu[s]);
+    }
+}
+
 /// Values and slopes of one input over a run of samples, lanes along the samples. `planes` gets
 /// 2(k+1) rows of x.len(): values, then slopes.
-pub(crate) fn evaluate(
+#[cfg(test)]
+pub(super) fn evaluate(
     table: &Table,
     input: usize,
     x: &[f32],
@@ -307,20 +371,14 @@ pub(crate) fn evaluate(
                 simd::load(simd, &x[at..end]),
             );
             start[at..end].copy_from_slice(&at16.start[..end - at]);
-            for (m, v) in at16.values.iter().chain(&at16.slopes).enumerate() {
+            let kept = kept::<N>(table.degree);
+            let all = at16.values[..kept].iter().chain(&at16.slopes[..kept]);
+            for (m, v) in all.enumerate() {
                 simd::store(*v, &mut planes[m * len + at..m * len + end]);
             }
         }
     }
-    let planes = room(planes, 2 * (table.degree + 1) * x.len());
+    let planes = crate::nn::layer::room(planes, 2 * (table.degree + 1) * x.len());
     start.resize(x.len(), 0);
-    match table.degree {
-        1 => run::<2>(table, input, x, planes, start),
-        2 => run::<3>(table, input, x, planes, start),
-        3 => run::<4>(table, input, x, planes, start),
-        4 => run::<5>(table, input, x, planes, start),
-        5 => run::<6>(table, input, x, planes, start),
-        6 => run::<7>(table, input, x, planes, start),
-        _ => run::<8>(table, input, x, planes, start),
-    }
+    by_degree!(table.degree, N => run::<N>(table, input, x, planes, start));
 }

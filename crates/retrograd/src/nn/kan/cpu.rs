@@ -12,13 +12,13 @@
 //! one before. Both compute the same numbers for the outputs they share.
 
 use super::Kan;
-use super::basis::lanes;
+use super::basis::{TILE, Tile, kept, lanes};
 use crate::nn::layer::room;
 use crate::parallel;
 use crate::simd::{self, LANES, Simd, dispatch, f32x16, mask32x16, prelude::*};
 
-/// Samples per block of forward: 8 blocks for a batch of 256.
-const FORWARD_BLOCK: usize = 32;
+/// Samples per block of forward.
+const FORWARD_BLOCK: usize = TILE;
 /// Inputs whose weights are used together: 8 × 9 rows of 64 outputs are 18 KiB at grid 5, degree 3.
 const INPUT_TILE: usize = 8;
 /// Samples per block of backward: a bit of a u64 each.
@@ -30,41 +30,6 @@ const RUN: usize = 4096;
 const PARALLEL: usize = 1 << 19;
 /// Pieces that backward is cut into at least, where there are as many inputs.
 const PIECES: usize = 8;
-
-macro_rules! by_degree {
-    ($degree:expr, $n:ident => $call:expr) => {
-        match $degree {
-            1 => {
-                const $n: usize = 2;
-                $call
-            }
-            2 => {
-                const $n: usize = 3;
-                $call
-            }
-            3 => {
-                const $n: usize = 4;
-                $call
-            }
-            4 => {
-                const $n: usize = 5;
-                $call
-            }
-            5 => {
-                const $n: usize = 6;
-                $call
-            }
-            6 => {
-                const $n: usize = 7;
-                $call
-            }
-            _ => {
-                const $n: usize = 8;
-                $call
-            }
-        }
-    };
-}
 
 /// The multiply-adds of one pass.
 fn work(kan: &Kan, rows: usize) -> usize {
@@ -81,16 +46,23 @@ fn load16<S: Simd>(simd: S, x: &[f32], at: usize) -> f32x16<S> {
     }
 }
 
-/// Cuts the ⌈outputs/16⌉ vectors of a row into nearly equal blocks of at most `most`, so that the
-/// last, overlapping vector shares a block with the one it overlaps. Calls `(first output, width)`.
+/// Cuts a row into blocks of 4, 2 and 1 vectors, no more than `most`: few kernels to compile. The
+/// last vector of a block may overlap the one before; alone it is only part of a vector. Gives
+/// (first output, width).
 #[inline(always)]
 fn blocks(outputs: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
-    let vectors = outputs.div_ceil(LANES);
-    let count = vectors.div_ceil(most);
-    (0..count).map(move |b| {
-        let first = b * vectors / count * LANES;
-        let end = ((b + 1) * vectors / count * LANES).min(outputs);
-        (first, end - first)
+    let mut first = 0;
+    std::iter::from_fn(move || {
+        let vectors = (outputs - first).div_ceil(LANES);
+        let count = match vectors.min(most) {
+            0 => return None,
+            1 => 1,
+            2 | 3 => 2,
+            _ => 4,
+        };
+        let width = (count * LANES).min(outputs - first);
+        first += width;
+        Some((first - width, width))
     })
 }
 
@@ -119,13 +91,6 @@ pub(super) fn forward(
     });
 }
 
-/// The basis functions of sixteen inputs at the samples of a block.
-struct ForwardTile<const N: usize> {
-    values: [[[f32; LANES]; N]; FORWARD_BLOCK],
-    silu: [[f32; LANES]; FORWARD_BLOCK],
-    start: [[u8; LANES]; FORWARD_BLOCK],
-}
-
 #[inline(always)]
 fn forward_block<S: Simd, const N: usize>(
     simd: S,
@@ -137,7 +102,6 @@ fn forward_block<S: Simd, const N: usize>(
     y: &mut [f32],
 ) {
     let (inputs, outputs) = (kan.inputs, kan.outputs);
-    let samples = y.len() / outputs;
     for y in y.chunks_exact_mut(outputs) {
         if bias.is_empty() {
             y.fill(0.0);
@@ -145,36 +109,11 @@ fn forward_block<S: Simd, const N: usize>(
             y.copy_from_slice(bias);
         }
     }
-    let mut tile = ForwardTile::<N> {
-        values: [[[0.0; LANES]; N]; FORWARD_BLOCK],
-        silu: [[0.0; LANES]; FORWARD_BLOCK],
-        start: [[0; LANES]; FORWARD_BLOCK],
-    };
+    let mut tile = Tile::new();
     for first in (0..inputs).step_by(LANES) {
         let count = LANES.min(inputs - first);
-        // The tables of the last lanes may not exist: all lanes then use the first one's stride
-        // only as far as there are inputs, the rest repeat the first table.
-        let apart = if count == LANES { kan.table.apart() } else { 0 };
-        for s in 0..samples {
-            let x = &x[s * inputs + first..][..count];
-            let at = if apart == 0 && kan.table.apart() != 0 {
-                partial_lanes::<S, N>(simd, kan, first, x)
-            } else {
-                lanes::<S, N>(
-                    simd,
-                    &kan.table,
-                    kan.table.of(first),
-                    apart,
-                    simd::load(simd, x),
-                )
-            };
-            tile.start[s] = at.start;
-            for m in 0..N {
-                at.values[m].store_slice(&mut tile.values[s][m]);
-            }
-            at.silu.store_slice(&mut tile.silu[s]);
-        }
-        for (output, width) in blocks(outputs, 4) {
+        tile.fill(&kan.table, inputs, first, x);
+        for (output, width) in blocks(outputs, if N == 4 { 4 } else { 1 }) {
             for i in (0..count).step_by(INPUT_TILE) {
                 let range = i..(i + INPUT_TILE).min(count);
                 macro_rules! rows {
@@ -195,41 +134,13 @@ fn forward_block<S: Simd, const N: usize>(
                 }
                 match width.div_ceil(LANES) {
                     1 => rows!(1),
-                    2 => rows!(2),
-                    3 => rows!(3),
-                    _ => rows!(4),
+                    2 if N == 4 => rows!(2),
+                    _ if N == 4 => rows!(4),
+                    _ => unreachable!("blocks of one vector"),
                 }
             }
         }
     }
-}
-
-/// Lanes of a last group of fewer than 16 inputs with knots of their own: one input at a time.
-#[inline(always)]
-fn partial_lanes<S: Simd, const N: usize>(
-    simd: S,
-    kan: &Kan,
-    first: usize,
-    x: &[f32],
-) -> super::basis::Lanes<S, N> {
-    let zero = f32x16::splat(simd, 0.0);
-    let mut all = super::basis::Lanes {
-        start: [0; LANES],
-        values: [zero; N],
-        slopes: [zero; N],
-        silu: zero,
-        silu_slope: zero,
-    };
-    for (l, &x) in x.iter().enumerate() {
-        let x = f32x16::splat(simd, x);
-        let one = lanes::<S, N>(simd, &kan.table, kan.table.of(first + l), 0, x);
-        all.start[l] = one.start[0];
-        for m in 0..N {
-            all.values[m][l] = one.values[m][0];
-        }
-        all.silu[l] = one.silu[0];
-    }
-    all
 }
 
 /// y += the share of a few inputs, for one block of outputs and all samples of the tile.
@@ -237,7 +148,7 @@ fn partial_lanes<S: Simd, const N: usize>(
 fn forward_rows<S: Simd, const N: usize, const NV: usize>(
     simd: S,
     kan: &Kan,
-    tile: &ForwardTile<N>,
+    tile: &Tile,
     first: usize,
     range: std::ops::Range<usize>,
     spline_weight: &[f32],
@@ -257,7 +168,7 @@ fn forward_rows<S: Simd, const N: usize, const NV: usize>(
         for l in range.clone() {
             let i = first + l;
             let mut row = (i * bases + usize::from(tile.start[s][l])) * outputs + output;
-            for m in 0..N {
+            for m in 0..kept::<N>(kan.degree) {
                 let b = f32x16::splat(simd, tile.values[s][m][l]);
                 for v in 0..NV {
                     let w = load16(simd, spline_weight, row + place(v, width));
@@ -485,7 +396,7 @@ fn backward_run<S: Simd, const N: usize>(
                 for s in 0..n {
                     tile.samples[usize::from(at16.start[s]) & 63] |= 1 << (from + s);
                 }
-                for m in 0..N {
+                for m in 0..kept::<N>(kan.degree) {
                     at16.values[m].store_slice(&mut tile.values[m][from..from + LANES]);
                     at16.slopes[m].store_slice(&mut tile.slopes[m][from..from + LANES]);
                 }
@@ -509,28 +420,31 @@ fn backward_run<S: Simd, const N: usize>(
                 false => &mut d_x[l * rows + at..][..samples],
             };
             d_x.fill(0.0);
-            // Registers: (N+1)·NV sums and as many weights, NV gradients, and some more.
-            let most = if d_x.is_empty() {
-                if N <= 4 { 4 } else { 2 }
-            } else if N <= 5 {
-                2
-            } else {
-                1
-            };
-            for (output, width) in blocks(outputs, most) {
-                macro_rules! rows {
-                    ($nv:literal) => {
-                        backward_rows::<S, N, $nv>(
-                            simd, &tile, grid, outputs, output, width, weights, base, d_y,
-                            d_weights, d_base, d_x,
-                        )
-                    };
+            macro_rules! rows {
+                ($nv:literal, $dx:literal, $output:ident, $width:ident) => {
+                    backward_rows::<S, N, $nv, $dx>(
+                        simd, &tile, kan, $output, $width, weights, base, d_y, d_weights, d_base,
+                        d_x,
+                    )
+                };
+            }
+            // Registers: (k+2)·NV sums and, for d_x, as many weights, NV gradients, and some more.
+            if d_x.is_empty() {
+                for (output, width) in blocks(outputs, if N == 4 { 4 } else { 1 }) {
+                    match width.div_ceil(LANES) {
+                        1 => rows!(1, false, output, width),
+                        2 if N == 4 => rows!(2, false, output, width),
+                        _ if N == 4 => rows!(4, false, output, width),
+                        _ => unreachable!("blocks of one vector"),
+                    }
                 }
-                match width.div_ceil(LANES) {
-                    1 => rows!(1),
-                    2 => rows!(2),
-                    3 => rows!(3),
-                    _ => rows!(4),
+            } else {
+                for (output, width) in blocks(outputs, if N == 4 { 2 } else { 1 }) {
+                    match width.div_ceil(LANES) {
+                        1 => rows!(1, true, output, width),
+                        _ if N == 4 => rows!(2, true, output, width),
+                        _ => unreachable!("blocks of one vector"),
+                    }
                 }
             }
         }
@@ -539,11 +453,10 @@ fn backward_run<S: Simd, const N: usize>(
 
 /// One input, one block of samples, one block of outputs.
 #[inline(always)]
-fn backward_rows<S: Simd, const N: usize, const NV: usize>(
+fn backward_rows<S: Simd, const N: usize, const NV: usize, const DX: bool>(
     simd: S,
     tile: &BackwardTile<N>,
-    grid: usize,
-    outputs: usize,
+    kan: &Kan,
     output: usize,
     width: usize,
     weights: &[f32],
@@ -554,6 +467,8 @@ fn backward_rows<S: Simd, const N: usize, const NV: usize>(
     d_x: &mut [f32],
 ) {
     let zero = f32x16::splat(simd, 0.0);
+    let (grid, outputs) = (kan.grid, kan.outputs);
+    let kept = kept::<N>(kan.degree);
     let wants_weights = !d_weights.is_empty() || !d_base.is_empty();
     // The lanes of the last vector that no other vector has.
     let own: u64 = match width % LANES {
@@ -575,7 +490,7 @@ fn backward_rows<S: Simd, const N: usize, const NV: usize>(
             continue;
         }
         let mut sums = [[zero; NV]; N];
-        if d_x.is_empty() {
+        if !DX {
             while samples != 0 {
                 let s = samples.trailing_zeros() as usize;
                 samples &= samples - 1;
@@ -583,7 +498,7 @@ fn backward_rows<S: Simd, const N: usize, const NV: usize>(
                 for v in 0..NV {
                     d[v] = load16(simd, d_y, s * outputs + output + place(v, width));
                 }
-                for m in 0..N {
+                for m in 0..kept {
                     let b = f32x16::splat(simd, tile.values[m][s]);
                     for v in 0..NV {
                         sums[m][v] = d[v].mul_add(b, sums[m][v]);
@@ -596,7 +511,7 @@ fn backward_rows<S: Simd, const N: usize, const NV: usize>(
             }
         } else {
             let mut rows = [[zero; NV]; N];
-            for m in 0..N {
+            for m in 0..kept {
                 for v in 0..NV {
                     let at = (row + m) * outputs + output + place(v, width);
                     rows[m][v] = load16(simd, weights, at);
@@ -616,7 +531,7 @@ fn backward_rows<S: Simd, const N: usize, const NV: usize>(
                     d_base_sum[v] = d[v].mul_add(b, d_base_sum[v]);
                     edge[v] = base_row[v] * slope;
                 }
-                for m in 0..N {
+                for m in 0..kept {
                     let b = f32x16::splat(simd, tile.values[m][s]);
                     let slope = f32x16::splat(simd, tile.slopes[m][s]);
                     for v in 0..NV {
@@ -632,7 +547,7 @@ fn backward_rows<S: Simd, const N: usize, const NV: usize>(
             }
         }
         if wants_weights && !d_weights.is_empty() {
-            for m in 0..N {
+            for m in 0..kept {
                 let at = (row + m) * outputs + output;
                 add(simd, &sums[m], &mut d_weights[at..at + width]);
             }

@@ -24,11 +24,29 @@
 //! Weights are stored \[in\]\[basis\]\[out\] and \[in\]\[out\]: the loops of the fast kernels run
 //! over outputs, contiguously. Files see PyTorch's (out, in, basis).
 
+/// Runs an expression with the constant that chooses a kernel: 4 basis functions, degree 3, or room
+/// for the 8 of degree 7.
+macro_rules! by_degree {
+    ($degree:expr, $n:ident => $call:expr) => {
+        if $degree == 3 {
+            const $n: usize = 4;
+            $call
+        } else {
+            const $n: usize = 8;
+            $call
+        }
+    };
+}
+
 pub(crate) mod basis;
 mod cpu;
+pub(crate) mod frozen;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod penalty;
 pub(crate) mod reference;
+#[cfg(test)]
+mod tests;
 
 use super::layer::{
     Backward, Describe, Forward, Layer, Saved, TENSORS, TensorSpec, check_shape, uniform,

@@ -8,7 +8,7 @@ use crate::{Scalar, scalar};
 
 /// All basis functions of that degree at x, and their derivatives, by the recursion of the
 /// module's docs.
-pub(super) fn basis<T: Scalar>(
+pub(crate) fn basis<T: Scalar>(
     degree: usize,
     knots: &[T],
     x: T,

@@ -1,0 +1,201 @@
+//! From data to a formula: train, prune, fit functions, tune, from several starts.
+
+use super::edges::Layers;
+use super::expression::Expression;
+use super::{GridUpdate, KanConfig, Pruned, SymbolicNetwork, SymbolicOptions, prune, update_grid};
+use crate::nn::{Network, Sparsity};
+use crate::optim::Lbfgs;
+use crate::scalar::cast;
+use crate::{Error, Loss, Model, Result, Target};
+
+/// How a formula is looked for.
+#[derive(Clone, Debug)]
+pub struct Discover {
+    /// The network that is trained; its sparsity is set below.
+    pub config: KanConfig,
+    /// The penalty of the first part of training.
+    pub sparsity: Sparsity,
+    /// Steps of L-BFGS with the penalty, and after pruning without it.
+    pub iterations: [usize; 2],
+    /// Edges below this share of their layer's largest importance go.
+    pub threshold: f64,
+    /// How edges become functions.
+    pub symbolic: SymbolicOptions,
+    /// Starts that are tried, seeds 0, 1, ….
+    pub starts: u64,
+    /// A formula whose error is below this share of the target's deviation ends the search.
+    pub enough: f64,
+}
+
+impl Discover {
+    /// For a network of that shape over that range.
+    pub fn new(sizes: &[usize], range: [f64; 2]) -> Self {
+        let mut config = KanConfig::new(sizes);
+        config.range = range;
+        Discover {
+            config,
+            sparsity: Sparsity {
+                l1: 2e-3,
+                entropy: 2e-3,
+            },
+            iterations: [60, 100],
+            threshold: 0.04,
+            symbolic: SymbolicOptions::default(),
+            starts: 10,
+            enough: 1e-5,
+        }
+    }
+}
+
+/// What was found.
+pub struct Discovery {
+    /// The trained and pruned network.
+    pub network: Network,
+    /// Its parameters.
+    pub params: Vec<f32>,
+    /// Its error (root mean square) on the data.
+    pub network_rms: f64,
+    /// The network of functions.
+    pub symbolic: SymbolicNetwork,
+    /// Its error (root mean square) on the data.
+    pub rms: f64,
+    /// The start that led there.
+    pub seed: u64,
+}
+
+impl Discovery {
+    /// The formula of an output, coefficients with three decimals.
+    pub fn formula(&self, output: usize) -> Expression {
+        self.symbolic.formula(output).rounded(3)
+    }
+}
+
+/// Looks for a formula of targets in inputs: whole samples, one after the other.
+pub fn discover(x: &[f32], target: &[f32], options: &Discover) -> Result<Discovery> {
+    let deviation = {
+        let t: Vec<f64> = cast(target);
+        super::edges::deviation(&t)
+    };
+    let mut best: Option<Discovery> = None;
+    for seed in 0..options.starts.max(1) {
+        let Ok(found) = attempt(x, target, options, seed) else {
+            continue;
+        };
+        let better = best.as_ref().is_none_or(|b| found.rms < b.rms);
+        let done = found.rms <= options.enough * deviation;
+        if better && found.rms.is_finite() {
+            best = Some(found);
+        }
+        if done {
+            break;
+        }
+    }
+    best.ok_or_else(|| {
+        let needed = "data that a network can be trained on";
+        Error::invalid(
+            "discovery",
+            format!("no start of {} that ended well", options.starts),
+            needed,
+        )
+    })
+}
+
+fn attempt(x: &[f32], target: &[f32], options: &Discover, seed: u64) -> Result<Discovery> {
+    let mut config = options.config.clone();
+    config.sparsity = Some(options.sparsity);
+    let network = Network::new(&config.spec()?)?;
+    let outputs = network.output_len();
+    network.check_batch(x)?;
+    let goal: Target<f64> = Target::values(cast(target));
+    Loss::Mse.check(x.len() / network.input_len() * outputs, &goal)?;
+    let input: Vec<f64> = cast(x);
+    let mut params: Vec<f64> = cast(&network.init(seed));
+    let lbfgs = |iterations| Lbfgs {
+        iterations,
+        history: 20,
+        ..Lbfgs::default()
+    };
+    let [with_penalty, without] = options.iterations;
+    // The hidden values find their places first; then the grids follow them.
+    lbfgs(with_penalty / 3).fit(&network, &mut params, Loss::Mse, &input, &goal);
+    let params: Vec<f32> = cast(&params);
+    let (network, params, _) = update_grid(&network, &params, x, &follow())?;
+    let mut params: Vec<f64> = cast(&params);
+    lbfgs(with_penalty).fit(&network, &mut params, Loss::Mse, &input, &goal);
+
+    let Pruned {
+        network,
+        params,
+        mask,
+        ..
+    } = prune(&network, &cast::<f64, f32>(&params), x, options.threshold)?;
+    let mut spec = network.spec().clone();
+    spec.sparsity = None;
+    let mut plain = Network::new(&spec)?;
+    for buffer in network.buffers() {
+        plain.set_buffer(&buffer)?;
+    }
+    let network = plain;
+    let (network, params, _) = update_grid(&network, &params, x, &follow())?;
+    let mut params: Vec<f64> = cast(&params);
+    let minimum = fit_masked(&network, &mut params, &mask, &input, &goal, &lbfgs(without));
+    let mut params: Vec<f32> = cast(&params);
+    mask.apply(&network, &mut params);
+    Layers::new(&network)?;
+    let mut symbolic = SymbolicNetwork::from_kan(&network, &params, x, &options.symbolic)?;
+    let rms = symbolic.refine(&input, &goal.values, 400);
+    Ok(Discovery {
+        network,
+        params,
+        network_rms: minimum.max(0.0).sqrt(),
+        symbolic,
+        rms,
+        seed,
+    })
+}
+
+fn follow() -> GridUpdate {
+    GridUpdate {
+        uniform: 0.5,
+        margin: 0.02,
+    }
+}
+
+/// L-BFGS on the edges that are left.
+fn fit_masked(
+    network: &Network,
+    params: &mut [f64],
+    mask: &super::EdgeMask,
+    input: &Vec<f64>,
+    goal: &Target<f64>,
+    lbfgs: &Lbfgs,
+) -> f64 {
+    use crate::{Grads, Pass};
+    // What the mask puts to zero, by a vector of ones.
+    let mut free = vec![1.0_f32; params.len()];
+    mask.apply(network, &mut free);
+    let pass = Pass::inference();
+    let mut tape = Default::default();
+    let mut d_output = vec![0.0; goal.values.len()];
+    let minimum = lbfgs.minimise(
+        params,
+        network.layout(),
+        |params: &[f64], grad: &mut [f64]| {
+            network.forward(params, input, &pass, &mut tape);
+            let loss = Loss::Mse.evaluate(network.output(&tape), goal, Some(&mut d_output));
+            network.backward(
+                params,
+                input,
+                &pass,
+                &mut tape,
+                &d_output,
+                Grads::params(grad),
+            );
+            for (g, free) in grad.iter_mut().zip(&free) {
+                *g *= f64::from(*free);
+            }
+            loss
+        },
+    );
+    minimum.loss
+}

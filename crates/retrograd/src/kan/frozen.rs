@@ -1,0 +1,544 @@
+//! Frozen networks for deployment: f32, f16 or i8 weights, one sample at a time, in a file of its
+//! own that needs nothing of the training code.
+//!
+//! In f16 a weight is rounded to 11 bits. In i8 the weights of an input (splines and base apart)
+//! share a scale, the largest magnitude over 127, and are off by half of it at most. Knots, biases
+//! and all sums stay f32.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
+
+use super::edges::Layers;
+use crate::nn::kan::Kan;
+use crate::nn::kan::basis::Tile;
+use crate::nn::kan::frozen::{Half, Weights, forward_single};
+use crate::nn::{Base, Network, Outside};
+use crate::{Error, Model, Pass, Result};
+
+/// How weights are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// 4 bytes, as trained.
+    F32,
+    /// 2 bytes.
+    F16,
+    /// 1 byte and a scale per input.
+    I8,
+}
+
+enum Kept {
+    F32 {
+        spline: Vec<f32>,
+        base: Vec<f32>,
+    },
+    F16 {
+        spline: Vec<Half>,
+        base: Vec<Half>,
+    },
+    I8 {
+        spline: Vec<i8>,
+        base: Vec<i8>,
+        spline_scale: Vec<f32>,
+        base_scale: Vec<f32>,
+    },
+}
+
+struct FrozenLayer {
+    kan: Kan,
+    kept: Kept,
+    bias: Vec<f32>,
+}
+
+/// A frozen network.
+pub struct FrozenKan {
+    precision: Precision,
+    /// mean and 1/std, where the network normalises its input.
+    normalise: Option<(Vec<f32>, Vec<f32>)>,
+    layers: Vec<FrozenLayer>,
+    tile: Box<Tile>,
+    a: Vec<f32>,
+    b: Vec<f32>,
+}
+
+/// The layer's description in the file.
+#[derive(Serialize, Deserialize)]
+struct Shape {
+    inputs: usize,
+    outputs: usize,
+    grid: usize,
+    degree: usize,
+    range: [f64; 2],
+    base: Base,
+    outside: Outside,
+    bias: bool,
+    free_knots: bool,
+}
+
+const FORMAT: &str = "retrograd-kan-frozen-1";
+
+fn quantise(weights: &[f32], inputs: usize) -> (Vec<i8>, Vec<f32>) {
+    let len = weights.len() / inputs.max(1);
+    let mut scales = Vec::new();
+    let mut values = Vec::with_capacity(weights.len());
+    for own in weights.chunks_exact(len.max(1)) {
+        let largest = own.iter().fold(0.0_f32, |m, w| m.max(w.abs()));
+        let scale = if largest > 0.0 { largest / 127.0 } else { 1.0 };
+        scales.push(scale);
+        values.extend(
+            own.iter()
+                .map(|w| (w / scale).round().clamp(-127.0, 127.0) as i8),
+        );
+    }
+    (values, scales)
+}
+
+impl FrozenKan {
+    /// Freezes a network of KAN layers (a normalisation in front is allowed).
+    pub fn freeze(network: &Network, params: &[f32], precision: Precision) -> Result<Self> {
+        let layers = Layers::new(network)?;
+        if let Some(i) = params.iter().position(|p| !p.is_finite()) {
+            return Err(Error::invalid(
+                format!("parameter {i}"),
+                params[i],
+                "a finite number",
+            ));
+        }
+        let mut frozen = Vec::new();
+        for layer in 0..layers.len() {
+            let kan = layers.kan(layer).clone();
+            let [spline, base, bias] = layers.weights(layer, params);
+            let half = |w: &[f32]| -> Result<Vec<Half>> {
+                w.iter()
+                    .map(|&w| {
+                        let h = half::f16::from_f32(w);
+                        if h.is_finite() {
+                            Ok(Half(h.to_bits()))
+                        } else {
+                            Err(Error::invalid(
+                                "weight for f16",
+                                w,
+                                "a magnitude below 65520",
+                            ))
+                        }
+                    })
+                    .collect()
+            };
+            let kept = match precision {
+                Precision::F32 => Kept::F32 {
+                    spline: spline.to_vec(),
+                    base: base.to_vec(),
+                },
+                Precision::F16 => Kept::F16 {
+                    spline: half(spline)?,
+                    base: half(base)?,
+                },
+                Precision::I8 => {
+                    let (spline, spline_scale) = quantise(spline, kan.inputs);
+                    let (base, base_scale) = quantise(base, kan.inputs);
+                    Kept::I8 {
+                        spline,
+                        base,
+                        spline_scale,
+                        base_scale,
+                    }
+                }
+            };
+            frozen.push(FrozenLayer {
+                kan,
+                kept,
+                bias: bias.to_vec(),
+            });
+        }
+        let buffers = network.buffers();
+        let find = |name: &str| buffers.iter().find(|b| b.name == name);
+        let normalise = match (find("0.mean"), find("0.std")) {
+            (Some(mean), Some(std)) => Some((
+                mean.values.iter().map(|&m| m as f32).collect(),
+                std.values.iter().map(|&s| (1.0 / s) as f32).collect(),
+            )),
+            _ => None,
+        };
+        Ok(Self::build(precision, normalise, frozen))
+    }
+
+    fn build(
+        precision: Precision,
+        normalise: Option<(Vec<f32>, Vec<f32>)>,
+        layers: Vec<FrozenLayer>,
+    ) -> Self {
+        let sizes = layers.iter().flat_map(|l| [l.kan.inputs, l.kan.outputs]);
+        let widest = sizes.max().unwrap_or(0);
+        FrozenKan {
+            precision,
+            normalise,
+            layers,
+            tile: Box::new(Tile::new()),
+            a: vec![0.0; widest],
+            b: vec![0.0; widest],
+        }
+    }
+
+    /// How its weights are kept.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// The number of inputs.
+    pub fn inputs(&self) -> usize {
+        self.layers[0].kan.inputs
+    }
+
+    /// The number of outputs.
+    pub fn outputs(&self) -> usize {
+        self.layers[self.layers.len() - 1].kan.outputs
+    }
+
+    /// Bytes of weights and scales.
+    pub fn weight_bytes(&self) -> usize {
+        self.layers
+            .iter()
+            .map(|l| match &l.kept {
+                Kept::F32 { spline, base } => 4 * (spline.len() + base.len()),
+                Kept::F16 { spline, base } => 2 * (spline.len() + base.len()),
+                Kept::I8 {
+                    spline,
+                    base,
+                    spline_scale,
+                    base_scale,
+                } => spline.len() + base.len() + 4 * (spline_scale.len() + base_scale.len()),
+            })
+            .sum()
+    }
+
+    /// One sample, without allocation and without threads.
+    pub fn forward_single(&mut self, x: &[f32], y: &mut [f32]) -> Result<()> {
+        let (inputs, outputs) = (self.inputs(), self.outputs());
+        if x.len() != inputs || y.len() != outputs {
+            return Err(Error::invalid(
+                "forward_single",
+                format!("{} inputs and room for {} outputs", x.len(), y.len()),
+                format!("{inputs} and {outputs}"),
+            ));
+        }
+        let (mut from, mut to) = (&mut self.a, &mut self.b);
+        from[..inputs].copy_from_slice(x);
+        if let Some((mean, inverse)) = &self.normalise {
+            for ((v, m), s) in from.iter_mut().zip(mean).zip(inverse) {
+                *v = (*v - m) * s;
+            }
+        }
+        for layer in &self.layers {
+            let kan = &layer.kan;
+            let (x, y) = (&from[..kan.inputs], &mut to[..kan.outputs]);
+            let tile = &mut self.tile;
+            match &layer.kept {
+                Kept::F32 { spline, base } => {
+                    let weights = Weights {
+                        spline,
+                        base,
+                        spline_scale: &[],
+                        base_scale: &[],
+                    };
+                    forward_single(kan, &weights, &layer.bias, tile, x, y);
+                }
+                Kept::F16 { spline, base } => {
+                    let weights = Weights {
+                        spline,
+                        base,
+                        spline_scale: &[],
+                        base_scale: &[],
+                    };
+                    forward_single(kan, &weights, &layer.bias, tile, x, y);
+                }
+                Kept::I8 {
+                    spline,
+                    base,
+                    spline_scale,
+                    base_scale,
+                } => {
+                    let weights = Weights {
+                        spline,
+                        base,
+                        spline_scale,
+                        base_scale,
+                    };
+                    forward_single(kan, &weights, &layer.bias, tile, x, y);
+                }
+            }
+            std::mem::swap(&mut from, &mut to);
+        }
+        y.copy_from_slice(&from[..outputs]);
+        Ok(())
+    }
+
+    /// The largest and the root-mean-square difference to the network it was frozen from, over a
+    /// batch, and the largest magnitude of the network's own outputs to compare with.
+    pub fn error_against(
+        &mut self,
+        network: &Network,
+        params: &[f32],
+        x: &[f32],
+    ) -> Result<(f64, f64, f64)> {
+        network.check_batch(x)?;
+        let mut tape = Default::default();
+        network.forward(params, &x.to_vec(), &Pass::inference(), &mut tape);
+        let exact = network.output(&tape);
+        let mut y = vec![0.0; self.outputs()];
+        let (mut largest, mut squares, mut scale) = (0.0_f64, 0.0, 0.0_f64);
+        for (x, exact) in x
+            .chunks_exact(self.inputs())
+            .zip(exact.chunks_exact(y.len()))
+        {
+            self.forward_single(x, &mut y)?;
+            for (y, exact) in y.iter().zip(exact) {
+                let error = f64::from(y - exact).abs();
+                largest = largest.max(error);
+                squares += error * error;
+                scale = scale.max(f64::from(exact.abs()));
+            }
+        }
+        Ok((largest, (squares / exact.len() as f64).sqrt(), scale))
+    }
+
+    /// Writes it to a file.
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let mut tensors: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
+        let f32s = |v: &[f32]| v.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+        let mut shapes = Vec::new();
+        if let Some((mean, inverse)) = &self.normalise {
+            tensors.push(("mean".into(), Dtype::F32, vec![mean.len()], f32s(mean)));
+            tensors.push((
+                "inverse_std".into(),
+                Dtype::F32,
+                vec![mean.len()],
+                f32s(inverse),
+            ));
+        }
+        for (n, FrozenLayer { kan, kept, bias }) in self.layers.iter().enumerate() {
+            let shape = vec![kan.inputs, kan.bases(), kan.outputs];
+            let base_shape = vec![kan.inputs, kan.outputs];
+            let mut put = |name: &str, dtype, shape: &[usize], bytes: Vec<u8>| {
+                if !bytes.is_empty() {
+                    tensors.push((format!("{n}.{name}"), dtype, shape.to_vec(), bytes));
+                }
+            };
+            match kept {
+                Kept::F32 { spline, base } => {
+                    put("spline_weight", Dtype::F32, &shape, f32s(spline));
+                    put("base_weight", Dtype::F32, &base_shape, f32s(base));
+                }
+                Kept::F16 { spline, base } => {
+                    let bytes = |v: &[Half]| v.iter().flat_map(|h| h.0.to_le_bytes()).collect();
+                    put("spline_weight", Dtype::F16, &shape, bytes(spline));
+                    put("base_weight", Dtype::F16, &base_shape, bytes(base));
+                }
+                Kept::I8 {
+                    spline,
+                    base,
+                    spline_scale,
+                    base_scale,
+                } => {
+                    let bytes = |v: &[i8]| v.iter().map(|&v| v as u8).collect();
+                    put("spline_weight", Dtype::I8, &shape, bytes(spline));
+                    put("base_weight", Dtype::I8, &base_shape, bytes(base));
+                    put(
+                        "spline_scale",
+                        Dtype::F32,
+                        &[kan.inputs],
+                        f32s(spline_scale),
+                    );
+                    put(
+                        "base_scale",
+                        Dtype::F32,
+                        &[base_scale.len()],
+                        f32s(base_scale),
+                    );
+                }
+            }
+            put("bias", Dtype::F32, &[kan.outputs], f32s(bias));
+            if let Some(knots) = &kan.free_knots {
+                let bytes = knots.iter().flat_map(|t| t.to_le_bytes()).collect();
+                put("knots", Dtype::F64, &[kan.inputs, kan.knot_count()], bytes);
+            }
+            shapes.push(Shape {
+                inputs: kan.inputs,
+                outputs: kan.outputs,
+                grid: kan.grid,
+                degree: kan.degree,
+                range: kan.range,
+                base: kan.base,
+                outside: kan.outside,
+                bias: kan.bias,
+                free_knots: kan.free_knots.is_some(),
+            });
+        }
+        let text = |v: serde_json::Result<String>| v.map_err(|e| Error::file(path, "metadata", e));
+        let metadata = HashMap::from([
+            ("format".to_string(), FORMAT.to_string()),
+            ("layers".to_string(), text(serde_json::to_string(&shapes))?),
+            (
+                "precision".to_string(),
+                text(serde_json::to_string(&self.precision))?,
+            ),
+        ]);
+        let views: Vec<(String, TensorView<'_>)> = tensors
+            .iter()
+            .map(|(name, dtype, shape, bytes)| {
+                TensorView::new(*dtype, shape.clone(), bytes)
+                    .map(|view| (name.clone(), view))
+                    .map_err(|e| Error::file(path, name, e))
+            })
+            .collect::<Result<_>>()?;
+        let bytes = safetensors::serialize(views, Some(metadata))
+            .map_err(|e| Error::file(path, "safetensors", e))?;
+        std::fs::write(path, bytes).map_err(Error::io(path, "write"))
+    }
+
+    /// Reads it back; every shape is checked.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
+        let bad = |at: &str, problem: String| Error::file(path, at, problem);
+        let (_, header) = SafeTensors::read_metadata(&bytes)
+            .map_err(|e| bad("safetensors header", e.to_string()))?;
+        let file =
+            SafeTensors::deserialize(&bytes).map_err(|e| bad("safetensors", e.to_string()))?;
+        let metadata = header.metadata().clone().unwrap_or_default();
+        let text = |key: &str| -> Result<&String> {
+            metadata
+                .get(key)
+                .ok_or_else(|| bad("metadata", format!("no {key:?}")))
+        };
+        if text("format")? != FORMAT {
+            let problem = format!("got {:?}, needs {FORMAT:?}", text("format")?);
+            return Err(bad("metadata \"format\"", problem));
+        }
+        let json = |e: serde_json::Error| bad("metadata", e.to_string());
+        let precision: Precision = serde_json::from_str(text("precision")?).map_err(json)?;
+        let shapes: Vec<Shape> = serde_json::from_str(text("layers")?).map_err(json)?;
+        if shapes.is_empty() || shapes.windows(2).any(|w| w[0].outputs != w[1].inputs) {
+            return Err(bad(
+                "metadata \"layers\"",
+                "sizes that don't follow one another".into(),
+            ));
+        }
+        let raw = |name: &str, dtype: Dtype, shape: &[usize]| -> Result<&[u8]> {
+            let view = file.tensor(name).map_err(|e| bad(name, e.to_string()))?;
+            if view.dtype() != dtype || view.shape() != shape {
+                let got = format!("{:?} {:?}", view.dtype(), view.shape());
+                return Err(bad(name, format!("got {got}, needs {dtype:?} {shape:?}")));
+            }
+            // The view borrows from the file's bytes, which live as long.
+            let data = view.data();
+            let start = data.as_ptr() as usize - bytes.as_ptr() as usize;
+            Ok(&bytes[start..start + data.len()])
+        };
+        let f32s = |name: &str, shape: &[usize]| -> Result<Vec<f32>> {
+            let values: Vec<f32> = raw(name, Dtype::F32, shape)?
+                .chunks_exact(4)
+                .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+                .collect();
+            match values.iter().position(|v| !v.is_finite()) {
+                Some(i) => Err(bad(name, format!("element {i} is {}", values[i]))),
+                None => Ok(values),
+            }
+        };
+        let mut layers = Vec::new();
+        for (n, s) in shapes.iter().enumerate() {
+            let at = format!("metadata \"layers\"[{n}]");
+            let fits = (1..=7).contains(&s.degree)
+                && (1..=64).contains(&s.grid)
+                && s.inputs > 0
+                && s.outputs > 0
+                && s.range[0] < s.range[1];
+            if !fits {
+                return Err(bad(
+                    &at,
+                    "a size, grid, degree or range out of bounds".into(),
+                ));
+            }
+            let mut kan = Kan::new(
+                s.inputs, s.outputs, s.grid, s.degree, s.range, s.base, s.bias, s.outside,
+            );
+            if s.free_knots {
+                let name = format!("{n}.knots");
+                let knots: Vec<f64> = raw(&name, Dtype::F64, &[s.inputs, kan.knot_count()])?
+                    .chunks_exact(8)
+                    .map(|b| f64::from_le_bytes(b.try_into().expect("8 bytes")))
+                    .collect();
+                let increases = |t: &[f64]| t.windows(2).all(|w| w[0] < w[1]);
+                if !knots.chunks_exact(kan.knot_count()).all(increases) {
+                    return Err(bad(&name, "knots that don't increase".into()));
+                }
+                kan.set_knots(knots);
+            }
+            let shape = [s.inputs, kan.bases(), s.outputs];
+            let base_shape = [s.inputs, s.outputs];
+            let has_base = s.base != Base::None;
+            let (spline, base) = (format!("{n}.spline_weight"), format!("{n}.base_weight"));
+            let bytes_of = |name: &str, dtype, shape: &[usize], wanted: bool| match wanted {
+                true => raw(name, dtype, shape),
+                false => Ok(&[][..]),
+            };
+            let kept = match precision {
+                Precision::F32 => Kept::F32 {
+                    spline: f32s(&spline, &shape)?,
+                    base: if has_base {
+                        f32s(&base, &base_shape)?
+                    } else {
+                        Vec::new()
+                    },
+                },
+                Precision::F16 => {
+                    let halves = |name: &str, shape: &[usize], wanted| -> Result<Vec<Half>> {
+                        let bytes = bytes_of(name, Dtype::F16, shape, wanted)?;
+                        let halves = bytes
+                            .chunks_exact(2)
+                            .map(|b| u16::from_le_bytes([b[0], b[1]]));
+                        let halves: Vec<u16> = halves.collect();
+                        match halves.iter().position(|h| h & 0x7c00 == 0x7c00) {
+                            Some(i) => Err(bad(name, format!("element {i} is not finite"))),
+                            None => Ok(halves.into_iter().map(Half).collect()),
+                        }
+                    };
+                    Kept::F16 {
+                        spline: halves(&spline, &shape, true)?,
+                        base: halves(&base, &base_shape, has_base)?,
+                    }
+                }
+                Precision::I8 => {
+                    let small = |name: &str, shape: &[usize], wanted| -> Result<Vec<i8>> {
+                        let bytes = bytes_of(name, Dtype::I8, shape, wanted)?;
+                        Ok(bytes.iter().map(|&b| b as i8).collect())
+                    };
+                    let scale = |name: &str, wanted| match wanted {
+                        true => f32s(&format!("{n}.{name}"), &[s.inputs]),
+                        false => Ok(Vec::new()),
+                    };
+                    Kept::I8 {
+                        spline: small(&spline, &shape, true)?,
+                        base: small(&base, &base_shape, has_base)?,
+                        spline_scale: scale("spline_scale", true)?,
+                        base_scale: scale("base_scale", has_base)?,
+                    }
+                }
+            };
+            let bias = match s.bias {
+                true => f32s(&format!("{n}.bias"), &[s.outputs])?,
+                false => Vec::new(),
+            };
+            layers.push(FrozenLayer { kan, kept, bias });
+        }
+        let inputs = shapes[0].inputs;
+        let normalise = match file.tensor("mean") {
+            Ok(_) => Some((f32s("mean", &[inputs])?, f32s("inverse_std", &[inputs])?)),
+            Err(_) => None,
+        };
+        Ok(Self::build(precision, normalise, layers))
+    }
+}

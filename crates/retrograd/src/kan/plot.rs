@@ -1,0 +1,313 @@
+//! Pictures of a network: nodes, and on every edge its learned function, the more opaque the more
+//! it matters. As SVG, and the same lines as PNG.
+
+use super::edges::{Edge, EdgeImportance, Layers, curve};
+use crate::nn::Network;
+use crate::{Error, Result};
+
+/// How the picture is drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlotOptions {
+    /// Edges at most; of larger networks the most important ones are drawn.
+    pub edges: usize,
+    /// Edges below this share of their layer's largest importance are left out.
+    pub threshold: f64,
+}
+
+impl Default for PlotOptions {
+    fn default() -> Self {
+        PlotOptions {
+            edges: 400,
+            threshold: 0.01,
+        }
+    }
+}
+
+enum Shape {
+    Line {
+        points: Vec<(f64, f64)>,
+        width: f64,
+        opacity: f64,
+    },
+    Box {
+        x: f64,
+        y: f64,
+        side: f64,
+        opacity: f64,
+    },
+    Dot {
+        x: f64,
+        y: f64,
+        radius: f64,
+    },
+    Label {
+        x: f64,
+        y: f64,
+        text: String,
+    },
+}
+
+struct Scene {
+    width: f64,
+    height: f64,
+    shapes: Vec<Shape>,
+}
+
+const SIDE: f64 = 44.0;
+const LEVEL: f64 = 190.0;
+const MARGIN: f64 = 40.0;
+const POINTS: usize = 33;
+
+fn scene(network: &Network, params: &[f32], x: &[f32], options: &PlotOptions) -> Result<Scene> {
+    let layers = Layers::new(network)?;
+    let importance = EdgeImportance::measure(network, params, x)?;
+    let values = layers.values(params, x)?;
+    let mut edges: Vec<Edge> = layers
+        .edges()
+        .filter(|&e| importance.of(e) > options.threshold * importance.largest(e.layer))
+        .collect();
+    let relative = |e: Edge| importance.of(e) / importance.largest(e.layer).max(f64::MIN_POSITIVE);
+    edges.sort_by(|&a, &b| relative(b).total_cmp(&relative(a)));
+    edges.truncate(options.edges);
+    edges.sort();
+    let mut widths = vec![layers.size(0).0];
+    widths.extend((0..layers.len()).map(|l| layers.size(l).1));
+    let drawn = |layer: usize| edges.iter().filter(|e| e.layer == layer).count();
+    let most = (0..layers.len()).map(drawn).max().unwrap_or(1);
+    let widest = widths.iter().copied().max().unwrap_or(1);
+    let inner = (most as f64 * (SIDE + 8.0))
+        .max(widest.min(60) as f64 * 18.0)
+        .max(240.0);
+    let width = inner + 2.0 * MARGIN;
+    let height = layers.len() as f64 * LEVEL + 2.0 * MARGIN;
+    // Inputs at the bottom, as pykan draws them.
+    let level_y = |level: usize| height - MARGIN - level as f64 * LEVEL;
+    let node_x = |level: usize, n: usize| MARGIN + inner * (n as f64 + 0.5) / widths[level] as f64;
+    let mut shapes = Vec::new();
+    for layer in 0..layers.len() {
+        let kan = layers.kan(layer);
+        let weights = layers.weights(layer, params);
+        let count = drawn(layer);
+        for (n, &edge) in edges.iter().filter(|e| e.layer == layer).enumerate() {
+            let opacity = 0.15 + 0.85 * (2.5 * relative(edge)).tanh();
+            let centre = MARGIN + inner * (n as f64 + 0.5) / count as f64;
+            let middle = level_y(layer) - LEVEL / 2.0;
+            let (left, top) = (centre - SIDE / 2.0, middle - SIDE / 2.0);
+            let line = |a: (f64, f64), b: (f64, f64)| Shape::Line {
+                points: vec![a, b],
+                width: 1.0,
+                opacity: 0.6 * opacity,
+            };
+            let from = (node_x(layer, edge.from), level_y(layer));
+            let to = (node_x(layer + 1, edge.to), level_y(layer + 1));
+            shapes.push(line(from, (centre, top + SIDE)));
+            shapes.push(line((centre, top), to));
+            shapes.push(Shape::Box {
+                x: left,
+                y: top,
+                side: SIDE,
+                opacity,
+            });
+            let own = values[layer].iter().skip(edge.from).step_by(kan.inputs);
+            let (lo, hi) = own.fold((f64::MAX, f64::MIN), |(l, h), &v| {
+                (l.min(f64::from(v)), h.max(f64::from(v)))
+            });
+            let hi = if hi > lo { hi } else { lo + 1.0 };
+            let at: Vec<f64> = (0..POINTS)
+                .map(|p| lo + (hi - lo) * p as f64 / (POINTS - 1) as f64)
+                .collect();
+            let y = curve(kan, weights, edge.from, edge.to, &at);
+            let (least, largest) = y
+                .iter()
+                .fold((f64::MAX, f64::MIN), |(l, h), &v| (l.min(v), h.max(v)));
+            let span = if largest > least {
+                largest - least
+            } else {
+                1.0
+            };
+            let points = y.iter().enumerate().map(|(p, y)| {
+                let u = p as f64 / (POINTS - 1) as f64;
+                let v = (y - least) / span;
+                (
+                    left + 4.0 + u * (SIDE - 8.0),
+                    top + SIDE - 4.0 - v * (SIDE - 8.0),
+                )
+            });
+            shapes.push(Shape::Line {
+                points: points.collect(),
+                width: 1.8,
+                opacity,
+            });
+        }
+    }
+    for (level, &count) in widths.iter().enumerate() {
+        for n in 0..count {
+            let (x, y) = (node_x(level, n), level_y(level));
+            shapes.push(Shape::Dot { x, y, radius: 4.5 });
+            if count <= 30 && (level == 0 || level == widths.len() - 1) {
+                let (name, below) = if level == 0 {
+                    ("x", 20.0)
+                } else {
+                    ("y", -10.0)
+                };
+                shapes.push(Shape::Label {
+                    x,
+                    y: y + below,
+                    text: format!("{name}{}", n + 1),
+                });
+            }
+        }
+    }
+    Ok(Scene {
+        width,
+        height,
+        shapes,
+    })
+}
+
+/// The picture as an SVG element; ranges and importance come from a batch of inputs.
+pub fn plot_svg(
+    network: &Network,
+    params: &[f32],
+    x: &[f32],
+    options: &PlotOptions,
+) -> Result<String> {
+    use std::fmt::Write as _;
+    let scene = scene(network, params, x, options)?;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0} {:.0}\" \
+         style=\"max-width:{:.0}px;width:100%\" font-family=\"sans-serif\" font-size=\"13\">\n",
+        scene.width, scene.height, scene.width
+    );
+    for shape in &scene.shapes {
+        // Writing to a String cannot fail.
+        let _ = match shape {
+            Shape::Line {
+                points,
+                width,
+                opacity,
+            } => {
+                let list: Vec<String> = points
+                    .iter()
+                    .map(|(x, y)| format!("{x:.1},{y:.1}"))
+                    .collect();
+                writeln!(
+                    svg,
+                    "<polyline points=\"{}\" fill=\"none\" stroke=\"currentColor\" \
+                     stroke-width=\"{width}\" opacity=\"{opacity:.2}\"/>",
+                    list.join(" ")
+                )
+            }
+            Shape::Box {
+                x,
+                y,
+                side,
+                opacity,
+            } => writeln!(
+                svg,
+                "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{side}\" height=\"{side}\" \
+                 fill=\"none\" stroke=\"currentColor\" opacity=\"{opacity:.2}\"/>"
+            ),
+            Shape::Dot { x, y, radius } => writeln!(
+                svg,
+                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"currentColor\"/>"
+            ),
+            Shape::Label { x, y, text } => writeln!(
+                svg,
+                "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\" \
+                 fill=\"currentColor\">{text}</text>"
+            ),
+        };
+    }
+    svg.push_str("</svg>\n");
+    Ok(svg)
+}
+
+/// The same lines, boxes and nodes as PNG, black on white, twice the size; without labels.
+pub fn plot_png(
+    network: &Network,
+    params: &[f32],
+    x: &[f32],
+    options: &PlotOptions,
+) -> Result<Vec<u8>> {
+    const SCALE: f64 = 2.0;
+    let scene = scene(network, params, x, options)?;
+    let size = [scene.width, scene.height].map(|v| (v * SCALE).ceil() as u32);
+    let mut ink = Canvas {
+        width: size[0] as usize,
+        height: size[1] as usize,
+        dark: vec![0.0; size[0] as usize * size[1] as usize],
+    };
+    for shape in &scene.shapes {
+        match shape {
+            Shape::Line {
+                points,
+                width,
+                opacity,
+            } => {
+                for pair in points.windows(2) {
+                    let [a, b] = [pair[0], pair[1]].map(|(x, y)| (x * SCALE, y * SCALE));
+                    ink.stroke(a, b, width * SCALE, *opacity);
+                }
+            }
+            Shape::Box {
+                x,
+                y,
+                side,
+                opacity,
+            } => {
+                let [l, t, r, b] = [*x, *y, x + side, y + side].map(|v| v * SCALE);
+                let corners = [(l, t), (r, t), (r, b), (l, b), (l, t)];
+                for pair in corners.windows(2) {
+                    ink.stroke(pair[0], pair[1], SCALE, *opacity);
+                }
+            }
+            Shape::Dot { x, y, radius } => {
+                let at = (x * SCALE, y * SCALE);
+                ink.stroke(at, at, 2.0 * radius * SCALE, 1.0);
+            }
+            Shape::Label { .. } => {}
+        }
+    }
+    let pixels: Vec<u8> = ink
+        .dark
+        .iter()
+        .map(|d| (255.0 * (1.0 - d.min(1.0))).round() as u8)
+        .collect();
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    image::GrayImage::from_raw(size[0], size[1], pixels)
+        .ok_or_else(|| Error::invalid("picture", format!("{size:?} pixels"), "a size that fits"))?
+        .write_to(&mut bytes, image::ImageFormat::Png)
+        .map_err(|e| Error::invalid("picture", e, "a PNG"))?;
+    Ok(bytes.into_inner())
+}
+
+struct Canvas {
+    width: usize,
+    height: usize,
+    dark: Vec<f64>,
+}
+
+impl Canvas {
+    /// A line with round ends: every pixel near it is darkened by how much of it is covered.
+    fn stroke(&mut self, a: (f64, f64), b: (f64, f64), width: f64, opacity: f64) {
+        let reach = width / 2.0 + 1.0;
+        let span = |p: f64, q: f64, most: usize| {
+            let first = (p.min(q) - reach).floor().max(0.0) as usize;
+            let last = ((p.max(q) + reach).ceil().max(0.0) as usize).min(most);
+            first..last
+        };
+        let (dx, dy) = (b.0 - a.0, b.1 - a.1);
+        let length = (dx * dx + dy * dy).max(1e-12);
+        for row in span(a.1, b.1, self.height) {
+            for column in span(a.0, b.0, self.width) {
+                let (px, py) = (column as f64 + 0.5, row as f64 + 0.5);
+                let t = (((px - a.0) * dx + (py - a.1) * dy) / length).clamp(0.0, 1.0);
+                let distance = (px - a.0 - t * dx).hypot(py - a.1 - t * dy);
+                let cover = (width / 2.0 + 0.5 - distance).clamp(0.0, 1.0) * opacity;
+                let dark = &mut self.dark[row * self.width + column];
+                *dark = dark.max(cover);
+            }
+        }
+    }
+}

@@ -1,0 +1,608 @@
+//! What users of KANs were promised, and the mistakes of other implementations.
+
+use super::*;
+use crate::nn::{LayerSpec, Network, NetworkSpec, NetworkTape, Sparsity};
+use crate::optim::Lbfgs;
+use crate::rng::Key;
+use crate::scalar::cast;
+use crate::{Grads, Loss, Model, Pass, Target, verify};
+
+/// Samples in [−1, 1] per input.
+fn samples(inputs: usize, count: usize, seed: u64) -> Vec<f32> {
+    let mut stream = Key::new(seed).purpose("kan samples").stream();
+    (0..inputs * count)
+        .map(|_| stream.range(-1.0, 1.0) as f32)
+        .collect()
+}
+
+fn of(x: &[f32], inputs: usize, f: impl Fn(&[f64]) -> f64) -> Vec<f32> {
+    x.chunks_exact(inputs)
+        .map(|x| f(&cast::<f32, f64>(x)) as f32)
+        .collect()
+}
+
+fn run(network: &Network, params: &[f32], x: &[f32]) -> Vec<f32> {
+    let mut tape = NetworkTape::default();
+    network.forward(params, &x.to_vec(), &Pass::inference(), &mut tape);
+    network.output(&tape).to_vec()
+}
+
+fn random(network: &Network, seed: u64) -> Vec<f32> {
+    let mut stream = Key::new(seed).purpose("kan params").stream();
+    (0..network.layout().len())
+        .map(|_| stream.range(-0.7, 0.7) as f32)
+        .collect()
+}
+
+fn rms(a: &[f32], b: &[f32]) -> f64 {
+    let sum: f64 = a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum();
+    (sum / a.len() as f64).sqrt()
+}
+
+#[test]
+fn the_sparsity_penalty_passes_the_verifier() {
+    let mut config = KanConfig::new(&[3, 4, 2]);
+    config.sparsity = Some(Sparsity {
+        l1: 0.03,
+        entropy: 0.2,
+    });
+    let network = Network::new(&config.spec().unwrap()).unwrap();
+    let params = random(&network, 1);
+    let x = samples(3, 5, 1);
+    let target = Target::values(samples(2, 5, 2));
+    let options = verify::Options {
+        steps: 3,
+        ..Default::default()
+    };
+    let report = verify::check(
+        "sparsity",
+        &network,
+        &params,
+        &x,
+        &target,
+        Loss::Mse,
+        &options,
+    )
+    .unwrap();
+    assert!(report.passed(), "{}", report.table());
+    // And it is what the docs say, by hand: two edges of sizes 3 and 1.
+    let mut config = KanConfig::new(&[2, 1]);
+    config.sparsity = Some(Sparsity {
+        l1: 2.0,
+        entropy: 1.0,
+    });
+    let network = Network::new(&config.spec().unwrap()).unwrap();
+    let mut params = vec![0.0_f64; network.layout().len()];
+    let base = network.layout().get("0.base_weight").unwrap().range();
+    params[base.start] = 3.0;
+    params[base.start + 1] = -1.0;
+    let entropy = -(0.75_f64 * 0.75_f64.ln() + 0.25 * 0.25_f64.ln());
+    assert!((network.penalty(&params, None) - (2.0 * 4.0 + entropy)).abs() < 1e-12);
+}
+
+/// sin(x)·exp(−y²) by L-BFGS in f64, RMSE below 1e-3, and lower on a finer
+/// grid. On two cores of an AVX-512 machine the whole takes about a second.
+#[test]
+fn a_smooth_function_is_learned_to_a_thousandth_and_better_on_a_finer_grid() {
+    let f = |x: &[f64]| (2.0 * x[0]).sin() * (-x[1] * x[1]).exp();
+    let x = samples(2, 300, 3);
+    let y = of(&x, 2, f);
+    let network = Network::new(&KanConfig::new(&[2, 5, 1]).spec().unwrap()).unwrap();
+    let input: Vec<f64> = cast(&x);
+    let target = Target::values(cast::<f32, f64>(&y));
+    let lbfgs = Lbfgs {
+        iterations: 150,
+        ..Lbfgs::default()
+    };
+    let mut params: Vec<f64> = cast(&network.init(0));
+    let coarse = lbfgs.fit(&network, &mut params, Loss::Mse, &input, &target);
+    let coarse = coarse.loss.sqrt();
+    assert!(coarse < 1e-3, "RMSE {coarse:e}");
+    let before: Vec<f32> = cast(&params);
+    let (fine, params, refit) = extend_grid(&network, &before, 10).unwrap();
+    assert!(refit.largest < 1e-5 * refit.scale.max(1.0), "{refit:?}");
+    let mut params: Vec<f64> = cast(&params);
+    let finer = lbfgs
+        .fit(&fine, &mut params, Loss::Mse, &input, &target)
+        .loss
+        .sqrt();
+    assert!(finer < 0.7 * coarse, "RMSE {coarse:e}, then {finer:e}");
+    // On points that it has not seen.
+    let new = samples(2, 200, 4);
+    let error = rms(
+        &run(&fine, &cast::<f64, f32>(&params), &new),
+        &of(&new, 2, f),
+    );
+    assert!(error < 2e-3, "{error:e}");
+}
+
+/// Inside the range a grid twice or three times as fine holds every old spline exactly: what is
+/// left is the rounding of weights to f32.
+#[test]
+fn grid_extension_keeps_the_function() {
+    for (degree, grid, finer) in [(3, 5, 10), (2, 4, 12), (1, 3, 6), (5, 4, 8), (3, 5, 7)] {
+        let mut config = KanConfig::new(&[3, 4]);
+        (config.grid, config.degree) = (grid, degree);
+        let network = Network::new(&config.spec().unwrap()).unwrap();
+        let params = random(&network, 5);
+        let x = samples(3, 200, 6);
+        let (new, new_params, refit) = extend_grid(&network, &params, finer).unwrap();
+        let error = rms(&run(&network, &params, &x), &run(&new, &new_params, &x));
+        // A grid that is no multiple has other knots: a fit, some per cent of weights of ±0.7.
+        let bound = if finer % grid == 0 { 1e-5 } else { 0.2 };
+        assert!(
+            error < bound && refit.rms < bound,
+            "{degree} {grid} → {finer}: {error:e} {refit:?}"
+        );
+    }
+    let network = Network::new(&KanConfig::new(&[1, 1]).spec().unwrap()).unwrap();
+    let message = extend_grid(&network, &random(&network, 0), 3)
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(message.contains("5 (what it has) to 64"), "{message}");
+}
+
+#[test]
+fn grid_update_follows_the_samples_and_keeps_the_function_there() {
+    let network = Network::new(&KanConfig::new(&[2, 3, 1]).spec().unwrap()).unwrap();
+    let mut params = random(&network, 7);
+    // Smooth edges, as training leaves them: the base and a little of the splines.
+    let spline = network.layout().get("0.spline_weight").unwrap().range();
+    for p in &mut params[spline] {
+        *p *= 0.02;
+    }
+    let spline = network.layout().get("1.spline_weight").unwrap().range();
+    for p in &mut params[spline] {
+        *p *= 0.02;
+    }
+    // Most samples in a corner.
+    let x: Vec<f32> = samples(2, 400, 8).iter().map(|x| x * x * x * 0.8).collect();
+    let (new, new_params, refit) =
+        update_grid(&network, &params, &x, &GridUpdate::default()).unwrap();
+    let knots = &new.buffers()[0];
+    let inner = &knots.values[3..=8];
+    assert!(inner.windows(2).all(|w| w[0] < w[1]), "{inner:?}");
+    // Denser in the middle, where the samples are.
+    assert!(
+        inner[3] - inner[2] < 0.3 * (inner[1] - inner[0]),
+        "{inner:?}"
+    );
+    let (a, b) = (run(&network, &params, &x), run(&new, &new_params, &x));
+    let scale = a.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
+    assert!(
+        rms(&a, &b) < 0.01 * f64::from(scale),
+        "{} {refit:?}",
+        rms(&a, &b)
+    );
+    // Uniform samples and a uniform grid over the same range: the same splines.
+    let x: Vec<f32> = (0..101).map(|n| -1.0 + n as f32 * 0.02).collect();
+    let one = Network::new(&KanConfig::new(&[1, 1]).spec().unwrap()).unwrap();
+    let params = random(&one, 9);
+    let options = GridUpdate {
+        uniform: 1.0,
+        margin: 0.0,
+    };
+    let (new, new_params, _) = update_grid(&one, &params, &x, &options).unwrap();
+    let inside = &x[..100];
+    let error = rms(&run(&one, &params, inside), &run(&new, &new_params, inside));
+    assert!(error < 1e-4, "{error:e}");
+}
+
+#[test]
+fn pruning_equals_masking_and_masked_edges_stay_at_zero() {
+    let mut config = KanConfig::new(&[3, 6, 2]);
+    config.bias = true;
+    let network = Network::new(&config.spec().unwrap()).unwrap();
+    let mut params = random(&network, 10);
+    // Three hidden nodes hardly matter.
+    let weak: Vec<Edge> = (0..3)
+        .flat_map(|node| (0..2).map(move |to| (node, to)))
+        .map(|(from, to)| Edge { layer: 1, from, to })
+        .collect();
+    let mut without = params.clone();
+    EdgeMask::new(weak).apply(&network, &mut without);
+    for (p, w) in params.iter_mut().zip(&without) {
+        *p = w + (*p - w) * 1e-3;
+    }
+    let x = samples(3, 100, 11);
+    let pruned = prune(&network, &params, &x, 0.02).unwrap();
+    assert_eq!(pruned.kept, [vec![3, 4, 5]]);
+    let mut masked = params.clone();
+    pruned.masked.apply(&network, &mut masked);
+    assert_eq!(
+        run(&network, &masked, &x),
+        run(&pruned.network, &pruned.params, &x)
+    );
+    // An edge that is masked in the smaller network stays so in training.
+    let mask = EdgeMask::new(vec![Edge {
+        layer: 0,
+        from: 1,
+        to: 2,
+    }]);
+    let mut kan = KanNetwork::from_parts(pruned.network, pruned.params).unwrap();
+    kan.set_mask(Some(mask.clone()));
+    let target = Target::values(samples(2, 100, 12));
+    for _ in 0..5 {
+        kan.train_step_with_options(&x, &target, &TrainOptions::default())
+            .unwrap();
+    }
+    let mut again = kan.params().to_vec();
+    mask.apply(kan.network(), &mut again);
+    assert_eq!(again, kan.params());
+}
+
+#[test]
+fn frozen_networks_keep_the_outputs_within_their_rounding() {
+    let mut config = KanConfig::new(&[21, 64, 64, 24]);
+    config.bias = true;
+    let network = Network::new(&config.spec().unwrap()).unwrap();
+    let params = network.init(3);
+    let x = samples(21, 64, 14);
+    let folder = tempfile::tempdir().unwrap();
+    // Bounds relative to the largest output: f32 differs in the order of its sums alone; f16
+    // rounds weights to 2⁻¹¹; i8 to half of 1/127 of the largest weight of an input. Errors of
+    // hundreds of weights add up at random over three layers; measured 1e-6, 2e-4 and 5e-3.
+    for (precision, bound) in [
+        (Precision::F32, 5e-6),
+        (Precision::F16, 1e-3),
+        (Precision::I8, 3e-2),
+    ] {
+        let mut frozen = FrozenKan::freeze(&network, &params, precision).unwrap();
+        let (largest, _, scale) = frozen.error_against(&network, &params, &x).unwrap();
+        assert!(
+            largest < bound * scale,
+            "{precision:?}: {largest:e} of {scale}"
+        );
+        let path = folder.path().join("frozen.safetensors");
+        frozen.write(&path).unwrap();
+        let mut read = FrozenKan::read(&path).unwrap();
+        let (mut a, mut b) = ([0.0; 24], [0.0; 24]);
+        frozen.forward_single(&x[..21], &mut a).unwrap();
+        read.forward_single(&x[..21], &mut b).unwrap();
+        assert_eq!(a, b);
+        assert_eq!(read.weight_bytes(), frozen.weight_bytes());
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+        assert!(FrozenKan::read(&path).is_err());
+    }
+    // f16 decoding: every finite half, against the half crate.
+    use crate::nn::kan::frozen::{Half, Stored};
+    for bits in 0..=u16::MAX {
+        let exact = half::f16::from_bits(bits);
+        if exact.is_finite() {
+            assert_eq!(Half(bits).decode(), exact.to_f32());
+        }
+    }
+}
+
+/// Normalisation is a layer: the frozen network and the formula have it too.
+#[test]
+fn normalisation_is_applied_everywhere() {
+    let layers = vec![
+        LayerSpec::Normalize {},
+        LayerSpec::kan(2, 5, 3, [-1.0, 1.0]),
+    ];
+    let mut network = Network::new(&NetworkSpec::new(&[2], layers)).unwrap();
+    for mut buffer in network.buffers() {
+        let mean = buffer.name == "0.mean";
+        buffer.values = if mean {
+            vec![10.0, -5.0]
+        } else {
+            vec![4.0, 2.0]
+        };
+        network.set_buffer(&buffer).unwrap();
+    }
+    let params = random(&network, 15);
+    let x: Vec<f32> = samples(2, 80, 16)
+        .chunks_exact(2)
+        .flat_map(|x| [10.0 + 3.5 * x[0], -5.0 + 1.8 * x[1]])
+        .collect();
+    let mut frozen = FrozenKan::freeze(&network, &params, Precision::F32).unwrap();
+    let (largest, ..) = frozen.error_against(&network, &params, &x).unwrap();
+    assert!(largest < 1e-5, "{largest:e}");
+    let symbolic =
+        SymbolicNetwork::from_kan(&network, &params, &x, &SymbolicOptions::default()).unwrap();
+    let at: Vec<f64> = cast(&x);
+    let formula = symbolic.formula(0);
+    assert!((formula.value(&at[..2]) - symbolic.value(&at[..2])[0]).abs() < 1e-6);
+}
+
+#[test]
+fn states_of_other_libraries_come_and_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = KanConfig::new(&[3, 4, 2]);
+    config.bias = true;
+    let x = samples(3, 20, 17);
+    for kind in [Exchange::EfficientKan, Exchange::Pykan] {
+        config.bias = kind == Exchange::Pykan;
+        let network = Network::new(&config.spec().unwrap()).unwrap();
+        let params = random(&network, 18);
+        let path = folder.path().join("state.safetensors");
+        write_state(&network, &params, kind, &path).unwrap();
+        let (read, read_params, read_kind) = read_state(&path).unwrap();
+        assert_eq!(read_kind, kind);
+        assert_eq!(read.spec(), network.spec());
+        assert_eq!(read_params, params);
+        assert_eq!(run(&read, &read_params, &x), run(&network, &params, &x));
+        // Free knots as well.
+        let (free, free_params, _) =
+            update_grid(&network, &params, &x, &GridUpdate::default()).unwrap();
+        write_state(&free, &free_params, kind, &path).unwrap();
+        let (read, read_params, _) = read_state(&path).unwrap();
+        assert_eq!(run(&read, &read_params, &x), run(&free, &free_params, &x));
+    }
+    let network = Network::new(&config.spec().unwrap()).unwrap();
+    let path = folder.path().join("bias.safetensors");
+    let refused = write_state(
+        &network,
+        &random(&network, 1),
+        Exchange::EfficientKan,
+        &path,
+    );
+    assert!(refused.unwrap_err().to_string().contains("bias"));
+}
+
+/// efficient-kan's `spline_scaler` and pykan's scales and masks are part of the weights.
+#[test]
+fn scalers_and_masks_are_folded_in() {
+    use safetensors::tensor::{Dtype, TensorView};
+    let folder = tempfile::tempdir().unwrap();
+    let grid = crate::nn::kan::uniform_knots(2, 1, [-1.0, 1.0]);
+    let f32s = |v: &[f64]| {
+        v.iter()
+            .flat_map(|v| (*v as f32).to_le_bytes())
+            .collect::<Vec<u8>>()
+    };
+    let write = |name: &str, tensors: &[(&str, &[usize], Vec<f64>)]| {
+        let bytes: Vec<Vec<u8>> = tensors.iter().map(|t| f32s(&t.2)).collect();
+        let views = tensors.iter().zip(&bytes).map(|((name, shape, _), bytes)| {
+            (
+                *name,
+                TensorView::new(Dtype::F32, shape.to_vec(), bytes).unwrap(),
+            )
+        });
+        let path = folder.path().join(name);
+        std::fs::write(&path, safetensors::serialize(views, None).unwrap()).unwrap();
+        path
+    };
+    // One edge of degree 1 on the grid −1, 0, 1: a hat of weight 3 at 0, and a base of 2.
+    let silu = |x: f64| x / (1.0 + (-x).exp());
+    let path = write(
+        "efficient.safetensors",
+        &[
+            ("layers.0.grid", &[1, 5], grid.clone()),
+            ("layers.0.spline_weight", &[1, 1, 3], vec![0.0, 3.0, 0.0]),
+            ("layers.0.spline_scaler", &[1, 1], vec![0.5]),
+            ("layers.0.base_weight", &[1, 1], vec![2.0]),
+        ],
+    );
+    let (network, params, _) = read_state(&path).unwrap();
+    let y = run(&network, &params, &[0.25])[0];
+    assert!((f64::from(y) - (1.5 * 0.75 + 2.0 * silu(0.25))).abs() < 1e-6);
+    let path = write(
+        "pykan.safetensors",
+        &[
+            ("act_fun.0.grid", &[1, 5], grid),
+            (
+                "act_fun.0.coef",
+                &[1, 2, 3],
+                vec![0.0, 3.0, 0.0, 1.0, 1.0, 1.0],
+            ),
+            ("act_fun.0.scale_base", &[1, 2], vec![2.0, 7.0]),
+            ("act_fun.0.scale_sp", &[1, 2], vec![0.5, 7.0]),
+            ("act_fun.0.mask", &[1, 2], vec![1.0, 0.0]),
+            ("node_scale_0", &[2], vec![3.0, 1.0]),
+            ("node_bias_0", &[2], vec![0.25, -1.0]),
+            ("subnode_bias_0", &[2], vec![0.5, 0.0]),
+        ],
+    );
+    let (network, params, _) = read_state(&path).unwrap();
+    let y = run(&network, &params, &[0.25]);
+    let inner = 1.5 * 0.75 + 2.0 * silu(0.25) + 0.5;
+    assert!((f64::from(y[0]) - (3.0 * inner + 0.25)).abs() < 1e-5);
+    assert_eq!(y[1], -1.0);
+}
+
+#[test]
+fn pictures_show_every_edge_that_matters() {
+    let network = Network::new(&KanConfig::new(&[2, 3, 1]).spec().unwrap()).unwrap();
+    let params = random(&network, 19);
+    let x = samples(2, 50, 20);
+    let svg = plot_svg(&network, &params, &x, &PlotOptions::default()).unwrap();
+    assert_eq!(svg.matches("<rect").count(), 9);
+    assert_eq!(svg.matches("<circle").count(), 6);
+    assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
+    let png = plot_png(&network, &params, &x, &PlotOptions::default()).unwrap();
+    let picture = image::load_from_memory(&png).unwrap().to_luma8();
+    let dark = picture.pixels().filter(|p| p.0[0] < 128).count();
+    assert!(dark > 1000, "{dark} dark pixels");
+}
+
+/// The mistakes of other implementations that concern a whole network. Those of the kernels are
+/// in the layer's own tests.
+mod mistakes {
+    use super::*;
+
+    /// 3: no input gradient for a one-layer network, or one from an earlier call.
+    #[test]
+    fn a_single_layer_has_an_input_gradient_and_a_fresh_one() {
+        let mut kan = KanNetwork::new(&KanConfig::new(&[2, 3]), 1).unwrap();
+        let x = samples(2, 4, 21);
+        kan.forward_batch(&x).unwrap();
+        let first = kan.backward_batch(&[1.0; 12]).unwrap().1.to_vec();
+        assert!(first.iter().all(|&d| d != 0.0), "{first:?}");
+        let second = kan.backward_batch(&[2.0; 12]).unwrap().1.to_vec();
+        assert_eq!(second, first.iter().map(|d| 2.0 * d).collect::<Vec<_>>());
+    }
+
+    /// 5: a larger batch after a smaller one, in one object.
+    #[test]
+    fn batches_grow_and_shrink() {
+        let config = KanConfig::new(&[3, 5, 2]);
+        let mut one = KanNetwork::new(&config, 2).unwrap();
+        for count in [1, 7, 16, 64, 128, 16, 1] {
+            let mut fresh = KanNetwork::new(&config, 2).unwrap();
+            let x = samples(3, count, 22);
+            let d_y = samples(2, count, 23);
+            assert_eq!(
+                one.forward_batch(&x).unwrap(),
+                fresh.forward_batch(&x).unwrap()
+            );
+            assert_eq!(
+                one.backward_batch(&d_y).unwrap(),
+                fresh.backward_batch(&d_y).unwrap()
+            );
+        }
+    }
+
+    /// 6: an optimizer that sees padded weights. Nine basis functions, five outputs: the first
+    /// step of Adam moves every weight by lr against its gradient's sign.
+    #[test]
+    fn optimizers_and_gradients_share_one_layout() {
+        let mut config = KanConfig::new(&[3, 5]);
+        config.grid = 6;
+        let mut kan = KanNetwork::new(&config, 3).unwrap();
+        let before = kan.params().to_vec();
+        let x = samples(3, 60, 24);
+        let target = Target::values(samples(5, 60, 25));
+        kan.train_step_with_options(&x, &target, &TrainOptions::default())
+            .unwrap();
+        let d = kan.d_params_of_last_step().to_vec();
+        for (i, ((p, q), d)) in before.iter().zip(kan.params()).zip(d).enumerate() {
+            if d.abs() > 1e-4 {
+                assert!((p - q - 1e-3 * d.signum()).abs() < 1e-5, "parameter {i}");
+            }
+        }
+    }
+
+    /// 8: the gradient of BCE without a sigmoid.
+    #[test]
+    fn bce_trains_logits() {
+        let mut kan = KanNetwork::new(&KanConfig::new(&[1, 1]), 4).unwrap();
+        let x: Vec<f32> = (0..64).map(|n| n as f32 / 32.0 - 1.0).collect();
+        let target = Target::values(x.iter().map(|&x| f32::from(x > 0.1)).collect());
+        let options = TrainOptions {
+            lr: 0.05,
+            loss: Loss::BceLogits,
+            ..TrainOptions::default()
+        };
+        let mut loss = 0.0;
+        for _ in 0..400 {
+            loss = kan.train_step_with_options(&x, &target, &options).unwrap();
+        }
+        assert!(loss < 0.1, "{loss}");
+    }
+
+    /// 9: one seed restarted for every layer.
+    #[test]
+    fn layers_of_equal_shape_start_with_other_weights() {
+        let network = Network::new(&KanConfig::new(&[4, 4, 4]).spec().unwrap()).unwrap();
+        let params = network.init(5);
+        let tensor = |name: &str| &params[network.layout().get(name).unwrap().range()];
+        assert_ne!(tensor("0.spline_weight"), tensor("1.spline_weight"));
+        assert_ne!(tensor("0.base_weight"), tensor("1.base_weight"));
+        assert_eq!(network.init(5), params);
+        assert_ne!(network.init(6), params);
+    }
+
+    /// 10: clipping by layers; decay of some tensors only.
+    #[test]
+    fn clipping_is_global_and_decay_is_for_all() {
+        let mut config = KanConfig::new(&[3, 4, 2]);
+        config.bias = true;
+        let x = samples(3, 20, 26);
+        let target = Target::values(samples(2, 20, 27));
+        let mut kan = KanNetwork::new(&config, 6).unwrap();
+        let step = |kan: &mut KanNetwork, max_grad_norm| {
+            let options = TrainOptions {
+                lr: 0.0,
+                max_grad_norm,
+                ..TrainOptions::default()
+            };
+            kan.train_step_with_options(&x, &target, &options).unwrap();
+            kan.d_params_of_last_step().to_vec()
+        };
+        let free = step(&mut kan, None);
+        let norm = free
+            .iter()
+            .map(|d| f64::from(*d).powi(2))
+            .sum::<f64>()
+            .sqrt();
+        let clipped = step(&mut kan, Some(0.5 * norm));
+        for (a, b) in free.iter().zip(&clipped) {
+            assert!((0.5 * a - b).abs() <= 1e-5 * a.abs() + 1e-12);
+        }
+        let mut params = kan.params().to_vec();
+        let bias = kan.network().layout().get("0.bias").unwrap().range();
+        params[bias.clone()].fill(1.0);
+        kan.params_mut().copy_from_slice(&params);
+        let options = TrainOptions {
+            lr: 1e-4,
+            weight_decay: 1000.0,
+            ..TrainOptions::default()
+        };
+        kan.train_step_with_options(&x, &target, &options).unwrap();
+        // 1 − lr·decay = 0.9, and Adam's step of at most 1e-4.
+        for i in bias {
+            assert!((kan.params()[i] - 0.9).abs() < 2e-4, "{}", kan.params()[i]);
+        }
+    }
+
+    /// 11: NaN destroys weights; mismatched shapes panic or are cut.
+    #[test]
+    fn bad_input_is_refused_and_changes_nothing() {
+        let mut kan = KanNetwork::new(&KanConfig::new(&[2, 2]), 7).unwrap();
+        let before = kan.params().to_vec();
+        let options = TrainOptions::default();
+        let good = Target::values(vec![0.0; 4]);
+        let mut refused = |x: &[f32], target: &Target<f32>, why: &str| {
+            let error = kan
+                .train_step_with_options(x, target, &options)
+                .unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+        };
+        refused(&[0.1, f32::NAN, 0.3, 0.4], &good, "sample 0, value 1");
+        refused(&[0.1, 0.2, 0.3], &good, "multiple of 2");
+        refused(&[], &good, "multiple of 2");
+        refused(
+            &[0.1; 4],
+            &Target::values(vec![0.0; 3]),
+            "4, one for every output",
+        );
+        refused(&[0.1; 4], &Target::values(vec![f32::NAN; 4]), "finite");
+        assert!(kan.forward_single(&[0.1], &mut [0.0; 2]).is_err());
+        assert!(kan.backward_batch(&[0.0; 3]).is_err());
+        assert_eq!(kan.params(), before);
+        assert!(KanNetwork::new(&KanConfig::new(&[3]), 0).is_err());
+        assert!(KanNetwork::new(&KanConfig::new(&[3, 0]), 0).is_err());
+    }
+}
+
+#[test]
+fn single_and_batch_forward_agree_to_the_bit() {
+    let mut kan = KanNetwork::new(&KanConfig::new(&[21, 64, 64, 24]), 8).unwrap();
+    let x = samples(21, 40, 28);
+    let batch = kan.forward_batch(&x).unwrap().to_vec();
+    let mut y = [0.0; 24];
+    for (x, exact) in x.chunks_exact(21).zip(batch.chunks_exact(24)) {
+        kan.forward_single(x, &mut y).unwrap();
+        assert_eq!(y, exact);
+    }
+    // The gradient of a batch is unmoved by single evaluations between.
+    let d_y = samples(24, 40, 29);
+    let (network, params) = (kan.network(), kan.params().to_vec());
+    let mut tape = NetworkTape::default();
+    let pass = Pass::training(Key::new(0));
+    network.forward(&params, &x, &pass, &mut tape);
+    let mut d_params = vec![0.0; params.len()];
+    network.backward(
+        &params,
+        &x,
+        &pass,
+        &mut tape,
+        &d_y,
+        Grads::params(&mut d_params),
+    );
+    assert_eq!(kan.backward_batch(&d_y).unwrap().0, d_params);
+}
