@@ -86,6 +86,7 @@ impl Stream {
     }
 
     /// The next 32 bits.
+    #[inline]
     pub fn u32(&mut self) -> u32 {
         self.chacha.next_u32()
     }

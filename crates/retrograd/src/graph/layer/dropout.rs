@@ -23,7 +23,9 @@ const PARALLEL: usize = 4 * PIECE;
 pub(crate) fn mask<T: Scalar>(key: Key, p: f64, m: &mut [T]) {
     let cut = (p * 65_536.0).round() as u32;
     let keep = T::from_f64(65_536.0 / f64::from(65_536 - cut.min(65_535)));
-    let value = |bits: u32| if bits >= cut { keep } else { T::ZERO };
+    // A table instead of a branch, which random bits would mispredict half of the time.
+    let table = [T::ZERO, keep];
+    let value = |bits: u32| table[usize::from(bits >= cut)];
     let parallel = m.len() >= PARALLEL;
     parallel::for_each_chunk(m, PIECE, parallel, |piece, m| {
         let mut stream = key.stream();
