@@ -1,5 +1,6 @@
 //! Named workloads and their timing. A family adds one file with a list, and one line here.
 
+mod conv;
 mod graph;
 mod kan;
 mod logic;
@@ -88,6 +89,7 @@ const ALL: &[&[Workload]] = &[
     kan::WORKLOADS,
     logic::WORKLOADS,
     network::WORKLOADS,
+    conv::WORKLOADS,
     #[cfg(feature = "gpu")]
     gpu::WORKLOADS,
     graph::WORKLOADS,

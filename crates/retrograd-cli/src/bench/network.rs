@@ -40,9 +40,7 @@ fn mlp_256(device: Device) -> anyhow::Result<Prepared> {
         input: samples(BATCH, 64),
         target: Target::classes((0..BATCH as u32).map(|i| i % 10).collect()),
     };
-    // Forward, weight gradients, and input gradients of all layers but the first.
-    let forward = 2.0 * BATCH as f64 * (64.0 * 256.0 + 256.0 * 256.0 + 256.0 * 10.0);
-    let flops = 3.0 * forward - 2.0 * BATCH as f64 * 64.0 * 256.0;
+    let flops = BATCH as f64 * network.flops();
     let adam = OptimizerSpec::adam(1e-3);
     training(
         device,

@@ -198,6 +198,23 @@ impl Network {
         self.output_shape().iter().product()
     }
 
+    /// Multiplications and additions of the dense and convolution layers in a training step of one
+    /// sample: forward, weight gradients, and input gradients of all layers but the first.
+    pub fn flops(&self) -> f64 {
+        let mut total = 0.0;
+        for (layer, node) in self.nodes.iter().enumerate() {
+            let per_output = match node {
+                Node::Dense(dense) => dense.inputs,
+                Node::Conv2d(conv) => conv.inputs / conv.groups * conv.kernel * conv.kernel,
+                _ => continue,
+            };
+            let outputs: usize = self.shapes[layer].iter().product();
+            let passes = if layer == 0 { 2.0 } else { 3.0 };
+            total += passes * 2.0 * (per_output * outputs) as f64;
+        }
+        total
+    }
+
     /// Whether a batch fits: whole samples, at least one, every value finite.
     pub fn check_batch(&self, batch: &[f32]) -> Result<()> {
         let sample = self.input_len();

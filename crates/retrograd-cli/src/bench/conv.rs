@@ -1,0 +1,94 @@
+//! Convolutional networks that denoise images.
+
+use retrograd::nn::{LayerSpec, Network, NetworkSpec};
+use retrograd::optim::OptimizerSpec;
+use retrograd::train::Example;
+use retrograd::{Loss, Target};
+
+use super::network::samples;
+use super::{Device, Prepared, Workload, training};
+
+/// This file's workloads: MSE and Adam throughout.
+pub const WORKLOADS: &[Workload] = &[
+    Workload {
+        name: "cnn-128",
+        about: "1-16-16-1 convolutions 3×3 with ReLU, 2 images of 128×128",
+        build: |device| simple(device, 128),
+    },
+    Workload {
+        name: "cnn-1024",
+        about: "1-16-16-1 convolutions 3×3 with ReLU, 2 images of 1024×1024",
+        build: |device| simple(device, 1024),
+    },
+    Workload {
+        name: "cnn-deep12-256",
+        about: "1-32-(32×10)-1 convolutions 3×3 with ReLU, 1 image of 256×256",
+        build: deep_12,
+    },
+    Workload {
+        name: "unet-256",
+        about: "U-Net 32-64-128, bottleneck 256, 1 image of 256×256",
+        build: unet,
+    },
+];
+
+fn simple(device: Device, size: usize) -> anyhow::Result<Prepared> {
+    let layers = vec![
+        LayerSpec::conv2d(16, 3, 1),
+        LayerSpec::Relu {},
+        LayerSpec::conv2d(16, 3, 1),
+        LayerSpec::Relu {},
+        LayerSpec::conv2d(1, 3, 1),
+    ];
+    prepare(device, layers, size, 2)
+}
+
+fn deep_12(device: Device) -> anyhow::Result<Prepared> {
+    let mut layers = Vec::new();
+    for _ in 0..11 {
+        layers.extend([LayerSpec::conv2d(32, 3, 1), LayerSpec::Relu {}]);
+    }
+    layers.push(LayerSpec::conv2d(1, 3, 1));
+    prepare(device, layers, 256, 1)
+}
+
+fn unet(device: Device) -> anyhow::Result<Prepared> {
+    let mut layers = Vec::new();
+    let convolve = |layers: &mut Vec<LayerSpec>, out| {
+        layers.extend([LayerSpec::conv2d(out, 3, 1), LayerSpec::Relu {}]);
+    };
+    let mut skips = Vec::new();
+    for out in [32, 64, 128] {
+        convolve(&mut layers, out);
+        skips.push(layers.len() as i64 - 1);
+        layers.push(LayerSpec::MaxPool2d {
+            kernel: 2,
+            stride: None,
+        });
+    }
+    convolve(&mut layers, 256);
+    for out in [128, 64, 32] {
+        layers.push(LayerSpec::Upsample { scale: 2 });
+        let with = skips.pop().expect("one skip for every scale");
+        layers.push(LayerSpec::Concat { with });
+        convolve(&mut layers, out);
+    }
+    layers.push(LayerSpec::conv2d(1, 3, 1));
+    prepare(device, layers, 256, 1)
+}
+
+fn prepare(
+    device: Device,
+    layers: Vec<LayerSpec>,
+    size: usize,
+    images: usize,
+) -> anyhow::Result<Prepared> {
+    let network = Network::new(&NetworkSpec::new(&[1, size, size], layers))?;
+    let example = Example {
+        input: samples(images * size, size),
+        target: Target::values(samples(size, images * size)),
+    };
+    let flops = images as f64 * network.flops();
+    let adam = OptimizerSpec::adam(1e-3);
+    training(device, network, Loss::Mse, adam, example, Some(flops))
+}
