@@ -1,4 +1,5 @@
 //! The command as a user runs it.
+#![allow(dead_code, reason = "not every test file needs all of it")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -40,7 +41,6 @@ pub fn experiment(folder: &Path, train: &str) -> PathBuf {
 }
 
 /// The files of a folder with their content, sorted.
-#[allow(dead_code, reason = "not every test file compares folders")]
 pub fn listing(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files: Vec<_> = std::fs::read_dir(folder)
         .unwrap()

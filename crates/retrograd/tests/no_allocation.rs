@@ -1,0 +1,134 @@
+//! After the first, a training step allocates nothing: counted by the allocator itself.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::backtrace::Backtrace;
+use std::cell::{Cell, RefCell};
+
+use retrograd::train::{Event, Experiment, NetworkTask, Observer, Session};
+
+/// The system's allocator with a counter for this thread. With one thread there are no queues of
+/// rayon's, and every kernel runs here.
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+    /// Whether the next allocation should say where it comes from, and where it came from.
+    static ARMED: Cell<bool> = const { Cell::new(false) };
+    static FIRST: RefCell<Option<Backtrace>> = const { RefCell::new(None) };
+}
+
+fn count() {
+    // A thread that is ending has no counter any more.
+    let _ = COUNT.try_with(|c| c.set(c.get() + 1));
+    if ARMED.try_with(|armed| armed.replace(false)) == Ok(true) {
+        let _ = FIRST.try_with(|first| *first.borrow_mut() = Some(Backtrace::force_capture()));
+    }
+}
+
+#[allow(unsafe_code, reason = "an allocator is unsafe by its signature")]
+// SAFETY: every call is passed on unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(pointer, layout) }
+    }
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        unsafe { System.alloc_zeroed(layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The counter after every step.
+#[derive(Default)]
+struct AfterEachStep {
+    counts: Vec<u64>,
+    steps: u64,
+}
+
+impl Observer for AfterEachStep {
+    fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Start { steps, .. } => {
+                self.counts.reserve(steps as usize);
+                self.steps = steps;
+            }
+            Event::Step { step, .. } => {
+                self.counts.push(COUNT.get());
+                ARMED.set(step < self.steps);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Allocations of every step after the first, and where the first of them happened. Three epochs
+/// of six batches, the last of each one sample smaller, evaluated once at the end.
+fn allocations(layers: &str, train: &str) -> (Vec<u64>, Option<Backtrace>) {
+    let text = format!(
+        "name = \"counted\"\n[model]\nfamily = \"network\"\nlayers = [{layers}]\n\
+         [data]\ngenerate = {{ name = \"digits\" }}\nshape = [1, 8, 8]\nvalidation = 0.8\n\
+         [train]\nepochs = 3\nbatch = 60\nevaluate_every = 3\n{train}\n"
+    );
+    let experiment = Experiment::parse(&text, "counted.toml").unwrap();
+    let mut task = NetworkTask::new(&experiment).unwrap();
+    let mut observer = AfterEachStep::default();
+    Session::new(experiment)
+        .observed_by(&mut observer)
+        .fit(&mut task)
+        .unwrap();
+    assert!(observer.counts.len() >= 9);
+    let counts = observer.counts.windows(2).map(|w| w[1] - w[0]).collect();
+    (counts, FIRST.take())
+}
+
+#[test]
+fn a_step_after_the_first_allocates_nothing() {
+    let dense = "{ kind = \"flatten\" }, { kind = \"dense\", out = 40 }, { kind = \"gelu\" }, \
+                 { kind = \"dropout\", p = 0.1 }, { kind = \"layer_norm\" }, \
+                 { kind = \"dense\", out = 10 }";
+    let images = "{ kind = \"conv2d\", out = 4, kernel = 3, padding = 1 }, { kind = \"relu\" }, \
+                  { kind = \"batch_norm2d\" }, { kind = \"max_pool2d\", kernel = 2 }, \
+                  { kind = \"upsample\", scale = 2 }, { kind = \"concat\", with = 2 }, \
+                  { kind = \"conv2d\", out = 4, kernel = 1 }, { kind = \"add\", with = 2 }, \
+                  { kind = \"group_norm\", groups = 2 }, \
+                  { kind = \"flatten\" }, { kind = \"dense\", out = 10 }";
+    let adam = "optimizer = { kind = \"adam\", lr = 0.001 }\nclip = 1.0\n\
+                schedule = { kind = \"cosine\" }";
+    let momentum = "optimizer = { kind = \"sgd\", lr = 0.001, momentum = 0.9 }\n\
+                    accumulate = 2\nclip_element = 1.0\nfreeze = [\"1.*\"]";
+    let mut failures = String::new();
+    for (what, layers, train) in [
+        ("dense", dense, adam),
+        ("dense, accumulated, frozen", dense, momentum),
+        ("images", images, adam),
+    ] {
+        retrograd::parallel::with_threads(1, || {
+            let (counts, first) = allocations(layers, train);
+            if counts.iter().any(|&n| n > 0) {
+                failures += &format!("{what}: {counts:?}\n");
+                failures += &first.map_or(String::new(), |b| format!("{b}\n"));
+            }
+        });
+    }
+    assert!(
+        failures.is_empty(),
+        "allocations after the first step:\n{failures}"
+    );
+}
+
+#[test]
+fn the_counter_counts() {
+    let before = COUNT.get();
+    drop(std::hint::black_box(vec![1_u8; 100]));
+    assert_eq!(COUNT.get() - before, 1);
+}
