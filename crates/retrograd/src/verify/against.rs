@@ -94,7 +94,11 @@ pub fn against_on<M: FromBundle>(
 ) -> Result<Report> {
     let name = bundle.name();
     let say = |what: &str| options.say(&format!("{name}: {what}"));
-    let case = M::from_bundle(bundle)?;
+    let case = M::from_bundle(bundle).map_err(|error| match error {
+        // A layer or a size that doesn't fit: said with the file that asks for it.
+        Error::Invalid { .. } => Error::file(&bundle.path, "metadata \"model\"", error),
+        other => other,
+    })?;
     let subject = Subject {
         name: name.clone(),
         model: &case.model,

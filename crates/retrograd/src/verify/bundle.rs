@@ -119,7 +119,7 @@ impl Bundle {
             }
             let spec: OptimizerSpec =
                 serde_json::from_value(fields.into()).map_err(|e| bad(&at, e.to_string()))?;
-            spec.check()?;
+            spec.check().map_err(|e| bad(&at, e.to_string()))?;
             optimizers.insert(
                 name,
                 BundleOptimizer {
