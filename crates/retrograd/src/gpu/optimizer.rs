@@ -90,7 +90,7 @@ impl GpuOptimizer {
     /// Which branch of the kernel.
     pub(crate) fn kind(&self) -> u8 {
         match self.spec {
-            OptimizerSpec::Sgd { momentum, .. } if momentum == 0.0 => 0,
+            OptimizerSpec::Sgd { momentum: 0.0, .. } => 0,
             OptimizerSpec::Sgd { .. } => 1,
             _ => 2,
         }

@@ -89,11 +89,7 @@ impl SinkhornLoss {
         [x, y]: [&[T]; 2],
     ) -> Result<SinkhornResult<T>> {
         let (n, m) = (a.nodes(), b.nodes());
-        let width = if n > 0 {
-            x.len() / n
-        } else {
-            y.len() / m.max(1)
-        };
+        let width = x.len().checked_div(n).unwrap_or(y.len() / m.max(1));
         if x.len() != n * width || y.len() != m * width {
             return Err(Error::invalid(
                 "rows of the two graphs",

@@ -170,8 +170,8 @@ fn grid_and_degree(
     bases: usize,
     knots: usize,
 ) -> Result<(usize, usize)> {
-    let degree = knots.checked_sub(bases + 1).unwrap_or(0);
-    let grid = bases.checked_sub(degree).unwrap_or(0);
+    let degree = knots.saturating_sub(bases + 1);
+    let grid = bases.saturating_sub(degree);
     if !(1..=7).contains(&degree) || !(1..=64).contains(&grid) {
         let problem = format!(
             "{knots} knots and {bases} coefficients mean degree {degree} and grid {grid}, needs \

@@ -246,7 +246,8 @@ fn regress(function: Function, a: f64, b: f64, x: &[f64], y: &[f64]) -> Option<(
         suy += u * y;
     }
     let spread = suu - su * su / n;
-    if !(spread > 1e-12 * suu.max(1e-12)) || !suu.is_finite() {
+    // A spread that is NaN is refused with the infinite ones.
+    if spread.is_nan() || spread <= 1e-12 * suu.max(1e-12) || !suu.is_finite() {
         return None;
     }
     let c = (suy - su * sy / n) / spread;

@@ -196,7 +196,7 @@ impl Network {
             LayerSpec::LayerNorm {} => Ok((Node::Norm(Norm::new(NormKind::Layer, last, 1)), shape)),
             LayerSpec::GroupNorm { groups } => {
                 let channels = shape[0];
-                if positive("groups", groups)? > channels || channels % groups != 0 {
+                if positive("groups", groups)? > channels || !channels.is_multiple_of(groups) {
                     let needed = format!("a divisor of {channels} channels");
                     return Err(Error::invalid(at("groups"), groups, needed));
                 }

@@ -227,7 +227,7 @@ impl GatV2 {
         ] {
             linear.backward_params(b, x, d);
         }
-        if let Some(d_x) = d_x.as_deref_mut() {
+        if let Some(d_x) = d_x {
             self.source
                 .backward_input(&b.c, x, &memory.d_projected, d_x, false);
             self.target

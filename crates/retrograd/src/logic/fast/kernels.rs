@@ -5,7 +5,7 @@
 use super::lanes::Lanes;
 use super::plan::LayerPlan;
 use crate::logic::gates::{GATES, TABLE};
-use crate::simd::{Simd, f32x16, prelude::*};
+use crate::simd::{Simd, exp, f32x16, prelude::*};
 
 #[inline(always)]
 fn load<S: Simd, const V: usize>(simd: S, at: &[Lanes]) -> [f32x16<S>; V] {
@@ -234,66 +234,5 @@ pub(super) fn logit_gradient(
         } else {
             own as f32
         };
-    }
-}
-
-/// eˣ for x ≤ 0, within 1 unit in the last place (measured over all such f32 in steps, below);
-/// 0 below −87.
-///
-/// x = n·ln 2 + r with |r| ≤ ln 2 / 2, eʳ by a polynomial of degree 6, times 2ⁿ by the exponent's
-/// bits.
-#[inline(always)]
-fn exp<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
-    let splat = |c: f32| f32x16::splat(simd, c);
-    let floor = splat(-87.0);
-    let tiny = x.simd_lt(floor);
-    let x = tiny.select(floor, x);
-    let n = (x * splat(std::f32::consts::LOG2_E)).round_ties_even();
-    // ln 2 in two parts, the first with few bits, so that n·ln 2 is exact.
-    let r = n.mul_add(splat(-0.693_359_375), x);
-    let r = n.mul_add(splat(2.121_944_4e-4), r);
-    let mut y = splat(1.987_569_1e-4);
-    for c in [
-        1.398_199_9e-3,
-        8.333_452e-3,
-        4.166_579_6e-2,
-        1.666_666_5e-1,
-        5.000_000_1e-1,
-    ] {
-        y = y.mul_add(r, splat(c));
-    }
-    let y = y.mul_add(r * r, r) + splat(1.0);
-    // 2ⁿ: n + 127 shifted into the exponent. n ≥ −126.
-    let n: fearless_simd::i32x16<S> = n.to_int();
-    let bits = (n + fearless_simd::i32x16::splat(simd, 127)) << 23;
-    let scale: f32x16<S> = bits.bitcast();
-    tiny.select(splat(0.0), y * scale)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::simd::{dispatch, level};
-
-    #[test]
-    fn the_exponential_is_right_to_the_last_place() {
-        let mut worst = 0.0_f64;
-        for i in 0..200_000 {
-            let x: [f32; 16] =
-                std::array::from_fn(|l| -((i * 16 + l) as f32) * (86.9 / 3_200_000.0));
-            let y = dispatch!(level(), simd => exp(simd, f32x16::load_array(simd, x)).to_array());
-            for (x, y) in x.iter().zip(y) {
-                let exact = f64::from(*x).exp();
-                worst = worst.max((f64::from(y) - exact).abs() / exact);
-            }
-        }
-        // One unit in the last place is at most 2⁻²³ = 1.19e-7.
-        assert!(worst < 1.2e-7, "{worst:e}");
-        let ends = dispatch!(level(), simd => {
-            let mut x = [0.0; 16];
-            x[1] = -200.0;
-            exp(simd, f32x16::load_array(simd, x)).to_array()
-        });
-        assert_eq!(ends[..2], [1.0, 0.0]);
     }
 }

@@ -266,7 +266,7 @@ pub(super) fn lanes<S: Simd, const N: usize>(
     }
     if table.clamp {
         for slope in &mut slopes {
-            *slope = *slope * moves;
+            *slope *= moves;
         }
     }
     // A NaN compares as lying outside: it must not vanish there.
