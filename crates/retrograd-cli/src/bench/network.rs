@@ -20,7 +20,10 @@ pub fn samples(count: usize, width: usize) -> Vec<f32> {
     let mut stream = Key::new(0).purpose("bench").stream();
     let mut x = Vec::with_capacity(count * width);
     for _ in 0..count {
-        let (phase, frequency) = (stream.range(0.0, 6.28), stream.range(0.05, 1.5));
+        let (phase, frequency) = (
+            stream.range(0.0, std::f64::consts::TAU),
+            stream.range(0.05, 1.5),
+        );
         x.extend((0..width).map(|i| (phase + frequency * i as f64).sin() as f32));
     }
     x

@@ -89,7 +89,7 @@ fn run(experiment: &Experiment, args: &RunArgs) -> Result<Outcome> {
             } else {
                 format!("\x1b[{}A", lines + 1)
             };
-            print!("{up}{text}step {}\n", t + 1);
+            println!("{up}{text}step {}", t + 1);
             std::io::stdout().flush()?;
             std::thread::sleep(Duration::from_millis(60));
         }

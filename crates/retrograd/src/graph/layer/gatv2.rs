@@ -137,7 +137,7 @@ impl GatV2 {
         x: NodeValues<'_, T>,
         tape: &mut LayerTape<T>,
         d_y: &[T],
-        mut d_x: Option<&mut [T]>,
+        d_x: Option<&mut [T]>,
     ) {
         let (width, heads) = (self.source.outputs, self.heads);
         let head_width = width / heads;
