@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Horizontal stripes are class 0, vertical ones class 1, with any phase.
     let pixel = |n: usize, p: usize| {
-        let along = if n % 2 == 0 { p / 8 } else { p % 8 };
+        let along = if n.is_multiple_of(2) { p / 8 } else { p % 8 };
         (1.6 * along as f32 + n as f32).sin()
     };
     let x: Vec<f32> = (0..32 * 64).map(|i| pixel(i / 64, i % 64)).collect();
