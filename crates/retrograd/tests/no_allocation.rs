@@ -102,6 +102,8 @@ fn a_step_after_the_first_allocates_nothing() {
                   { kind = \"conv2d\", out = 4, kernel = 1 }, { kind = \"add\", with = 2 }, \
                   { kind = \"group_norm\", groups = 2 }, \
                   { kind = \"flatten\" }, { kind = \"dense\", out = 10 }";
+    let kan = "{ kind = \"flatten\" }, { kind = \"kan\", out = 12, grid = 5, degree = 3 }, \
+               { kind = \"kan\", out = 10, grid = 3, degree = 2, bias = true }";
     let adam = "optimizer = { kind = \"adam\", lr = 0.001 }\nclip = 1.0\n\
                 schedule = { kind = \"cosine\" }";
     let momentum = "optimizer = { kind = \"sgd\", lr = 0.001, momentum = 0.9 }\n\
@@ -111,6 +113,7 @@ fn a_step_after_the_first_allocates_nothing() {
         ("dense", dense, adam),
         ("dense, accumulated, frozen", dense, momentum),
         ("images", images, adam),
+        ("kan", kan, adam),
     ] {
         retrograd::parallel::with_threads(1, || {
             let (counts, first) = allocations(layers, train);

@@ -135,14 +135,15 @@ fn graphs_are_classified_and_numbers_of_graphs_regressed() {
 #[test]
 fn masked_characters_are_restored_better_than_by_the_commonest() {
     let mut experiment = experiment("text-graph");
-    experiment.train.epochs = 2;
+    experiment.train.epochs = 8;
     experiment
         .data
         .insert("samples".into(), toml::Value::Integer(256));
     let summary = train(&mut Session::new(experiment)).unwrap().to_json();
-    // The space, the commonest character, is 17 % of the text.
+    // The space, the commonest character, is 17 % of the text; five standard errors of a share
+    // among the some 3,000 masked characters are 3.4 %.
     let restored = summary["validation_accuracy"].as_f64().unwrap();
-    assert!(restored > 0.35, "{restored}");
+    assert!(restored > 0.21, "{restored}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Small networks, one or more for every layer kind, and the faults of their layers.
 
 use super::{BuiltIn, structured};
-use crate::nn::{Activation, LayerSpec, Network, NetworkSpec};
+use crate::nn::{Activation, Base, LayerSpec, Network, NetworkSpec, Outside};
 use crate::verify::bundle::Case;
 use crate::verify::mutants::{
     FaultKind, Honest, LayerFault, SplineFault, Transform, judge, mutant_row, on,
@@ -408,20 +408,28 @@ fn faults(spec: &LayerSpec) -> Vec<FaultKind> {
         }
     }
     match spec {
-        LayerSpec::Kan { .. } => all.extend(
-            [
-                SplineFault::LowerDegree,
-                SplineFault::Cubic,
-                SplineFault::NoFactor,
-                SplineFault::OneTerm,
-                SplineFault::NoSpline,
-                SplineFault::NoBase,
-                SplineFault::BaseIsSigmoid,
-                SplineFault::ClampedMoves,
-                SplineFault::Neighbour,
-            ]
-            .map(F::Spline),
-        ),
+        LayerSpec::Kan {
+            degree,
+            base,
+            outside,
+            ..
+        } => {
+            // Those that change nothing in this layer are no faults of it: the factor 3 at degree
+            // 3, the missing factor at degree 1, the base where there is none, a clamp likewise.
+            let spline_faults = [
+                (SplineFault::LowerDegree, true),
+                (SplineFault::Cubic, *degree != 3),
+                (SplineFault::NoFactor, *degree != 1),
+                (SplineFault::OneTerm, true),
+                (SplineFault::NoSpline, true),
+                (SplineFault::NoBase, *base != Base::None),
+                (SplineFault::BaseIsSigmoid, *base != Base::None),
+                (SplineFault::ClampedMoves, *outside == Outside::Clamp),
+                (SplineFault::Neighbour, true),
+            ];
+            let applying = spline_faults.into_iter().filter(|(_, applies)| *applies);
+            all.extend(applying.map(|(fault, _)| F::Spline(fault)));
+        }
         LayerSpec::LayerNorm {} | LayerSpec::GroupNorm { .. } | LayerSpec::BatchNorm2d {} => {
             all.extend([
                 F::NoDerivative,
