@@ -53,22 +53,21 @@ pub const FAMILIES: &[Family] = &[
         format: BUNDLE,
         cpu: against::<crate::logic::LogicCa>,
         gpu: None,
-        built_in: Vec::new,
+        built_in: super::builtin::bundled::logic,
     },
     Family {
         name: "graph",
         format: BUNDLE,
         cpu: against::<crate::graph::GraphNetwork>,
         gpu: None,
-        // The family's own tests hold its chain and its mutants.
-        built_in: Vec::new,
+        built_in: super::builtin::bundled::graph,
     },
     Family {
         name: "dag",
         format: BUNDLE,
         cpu: against::<crate::graph::DagNN>,
         gpu: None,
-        built_in: Vec::new,
+        built_in: super::builtin::bundled::dag,
     },
 ];
 

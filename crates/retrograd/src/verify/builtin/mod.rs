@@ -1,6 +1,7 @@
 //! The models that `retrograd verify` checks by itself: small ones of every family, with inputs
 //! that have power (height ≠ width, in ≠ out, structured data), and their mutants.
 
+pub mod bundled;
 pub mod network;
 
 use super::bundle::Case;
