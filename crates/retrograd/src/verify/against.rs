@@ -38,6 +38,12 @@ struct Oracle {
     largest: f64,
 }
 
+/// The part of the input gradient that `grad_input/x` speaks of: the features. The values of a
+/// graph's batch go on with edge weights and edge features, which bundles have no gradient of.
+fn features<'a>(d_input: &'a [f64], oracle: &[f64]) -> &'a [f64] {
+    &d_input[..oracle.len().min(d_input.len())]
+}
+
 impl Oracle {
     fn read<M: Model>(bundle: &Bundle, model: &M) -> Result<Self> {
         let grads = bundle.flat(model, "grad")?;
@@ -217,7 +223,8 @@ fn oracle_rows<M: Model>(
         rows.push(Row::compared(&subject.name, label, Link::Oracle, &worst));
     }
     if let Some(input) = &oracle.input {
-        rows.push(row("d input", &exact.d_input, input, scale(input)));
+        let ours = features(&exact.d_input, input);
+        rows.push(row("d input", ours, input, scale(input)));
     }
     rows
 }
@@ -313,7 +320,7 @@ fn peer<M: Model>(
     if let (Some(input), Some(input32)) = (&oracle.input, &input32) {
         pairs.push((
             "d input".to_string(),
-            relative(&evaluation.d_input, input),
+            relative(features(&evaluation.d_input, input), input),
             relative(input32, input),
         ));
     }
