@@ -2,15 +2,53 @@
 //! every instruction set.
 //!
 //! A kernel is an `#[inline(always)]` function generic over [`Simd`], entered through
-//! [`dispatch!`](fearless_simd::dispatch) with [`level`].
+//! [`dispatch!`] with [`level`].
 //!
 //! The functions below are polynomials fitted to the function (minimax, relative error), checked
 //! by a test against f64 over their whole domain: [`ULPS`] is what kernels may count on. NaN stays
 //! NaN.
 
-pub use fearless_simd::{Level, Simd, dispatch, f32x16, mask32x16, prelude, u32x16};
+pub use fearless_simd::{Level, Simd, f32x16, mask32x16, prelude, u32x16};
 
 use fearless_simd::prelude::*;
+
+/// Runs an expression compiled for this machine's instruction set. On x86 it is compiled three
+/// times, for AVX-512, AVX2 and SSE2: machines that have SSE4.2 and not AVX2 are too few to pay
+/// for a fourth copy of every kernel.
+#[cfg(target_arch = "x86_64")]
+macro_rules! dispatch {
+    ($level:expr, $simd:pat => $op:expr) => {{
+        let level: $crate::simd::Level = $level;
+        if let Some(simd) = level.as_avx512() {
+            $crate::simd::with_level!(simd, $simd => $op)
+        } else if let Some(simd) = level.as_avx2() {
+            $crate::simd::with_level!(simd, $simd => $op)
+        } else {
+            let simd = level.as_sse2().expect("every x86-64 has SSE2");
+            $crate::simd::with_level!(simd, $simd => $op)
+        }
+    }};
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! with_level {
+    ($token:ident, $simd:pat => $op:expr) => {
+        fearless_simd::Simd::vectorize(
+            $token,
+            #[inline(always)]
+            || {
+                let $simd = $token;
+                $op
+            },
+        )
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use {dispatch, with_level};
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) use fearless_simd::dispatch;
 
 /// Lanes of the vectors used everywhere.
 pub const LANES: usize = 16;
