@@ -49,7 +49,7 @@ impl Stride {
 }
 
 /// Columns of a panel: two vectors.
-const PANEL: usize = 2 * LANES;
+pub(crate) const PANEL: usize = 2 * LANES;
 /// Rows of a tile where a vector is one register, and where it is several.
 const TILE: usize = 12;
 const NARROW_TILE: usize = 3;
@@ -114,10 +114,38 @@ pub fn gemm(
             let pack = &*pack;
             parallel::for_each_chunk(c, piece * n, parallel, |i, c| {
                 let a = &a[i * piece * stride_a.row..];
-                dispatch!(simd::level(), simd => rows(simd, a, stride_a, pack, c, onto, run, n));
+                multiply((a, stride_a), pack, c, onto, run, n);
             });
         });
     }
+}
+
+/// Packs B (k × n) for [`multiply`], for callers that cut their work themselves; the part of
+/// `room` that it takes.
+pub(crate) fn pack<'a>(
+    (b, stride): (&[f32], Stride),
+    k: usize,
+    n: usize,
+    room: &'a mut [f32],
+) -> &'a [f32] {
+    let room = &mut room[..n.next_multiple_of(PANEL) * k];
+    for (p, panel) in room.chunks_exact_mut(PANEL * k).enumerate() {
+        pack_panel(b, stride, p * PANEL, n, k, panel);
+    }
+    room
+}
+
+/// C = what it goes onto + A · B on the calling thread, with B (k × n) packed and as many rows as
+/// C has. One chain per element: k is at most [`RUN`].
+pub(crate) fn multiply(
+    (a, stride): (&[f32], Stride),
+    pack: &[f32],
+    c: &mut [f32],
+    onto: Onto<'_>,
+    k: usize,
+    n: usize,
+) {
+    dispatch!(simd::level(), simd => rows(simd, a, stride, pack, c, onto, k, n));
 }
 
 /// Columns `first`… of B, k-major, filled up with zeros.

@@ -112,7 +112,7 @@ pub(super) fn kept<const N: usize>(degree: usize) -> usize {
 /// What is known about sixteen (sample, input) pairs; the first k+1 of N are used.
 pub(super) struct Lanes<S: Simd, const N: usize> {
     /// The row of the first basis function kept.
-    pub start: [u8; LANES],
+    pub start: u32x16<S>,
     /// Those of degree k.
     pub values: [f32x16<S>; N],
     /// Their derivatives, 0 where x is clamped.
@@ -121,6 +121,10 @@ pub(super) struct Lanes<S: Simd, const N: usize> {
     pub silu: f32x16<S>,
     pub silu_slope: f32x16<S>,
 }
+
+/// Up to this many intervals, lanes that share a table find theirs by comparing with every knot:
+/// two instructions a knot for sixteen lanes, against a search of some ten a lane.
+const COMPARED: usize = 40;
 
 /// Evaluates sixteen lanes; lane l uses the table at `first + l·apart`.
 #[inline(always)]
@@ -155,37 +159,35 @@ pub(super) fn lanes<S: Simd, const N: usize>(
         x = below.select(lo, above.select(hi, x));
     }
 
-    // The interval of every lane: a guess by arithmetic put right by the knots themselves, or a
-    // search among free knots.
-    let x_lanes = x.to_array();
-    let mut shift = [0.0_f32; LANES];
-    let mut start = [0_u8; LANES];
-    let mut interval = [0_usize; LANES];
-    let mut any_shift = false;
-    let guess: [u32; LANES] = match table.inverse_step {
-        Some(inverse) => {
-            let t0 = f32x16::splat(simd, table.knots[first]);
-            let u: u32x16<S> = simd.cvt_u32_precise_f32x16((x - t0) * inverse);
-            u.to_array()
+    // q of every lane, as a float, and its knot t_q where lanes share a table.
+    let mut t_q = f32x16::splat(simd, table.knots[first]);
+    let q = if apart == 0 && intervals <= COMPARED {
+        let mut q = f32x16::splat(simd, -1.0);
+        for j in 0..=intervals {
+            let reached = x.simd_ge(f32x16::splat(simd, table.up[first + j]));
+            q = reached.select(f32x16::splat(simd, j as f32), q);
+            if j < intervals {
+                t_q = reached.select(f32x16::splat(simd, table.knots[first + j]), t_q);
+            }
         }
-        None => [0; LANES],
+        q
+    } else {
+        let x = x.to_array();
+        let (mut q, mut t) = ([0.0; LANES], [0.0; LANES]);
+        for l in 0..LANES {
+            let at = first + l * apart;
+            let below = table.up[at..at + intervals + 1].partition_point(|&t| t <= x[l]);
+            q[l] = below as f32 - 1.0;
+            t[l] = table.knots[at + below.clamp(1, intervals) - 1];
+        }
+        t_q = f32x16::from_slice(simd, &t[..]);
+        f32x16::from_slice(simd, &q[..])
     };
-    for l in 0..LANES {
-        let t = first + l * apart;
-        let up = &table.up[t..t + intervals + 1];
-        let q = if table.inverse_step.is_some() {
-            let q = (guess[l] as usize).min(intervals - 1);
-            q as isize + isize::from(x_lanes[l] >= up[q + 1]) - isize::from(x_lanes[l] < up[q])
-        } else {
-            up.partition_point(|&t| t <= x_lanes[l]) as isize - 1
-        };
-        let row = q - degree as isize;
-        let clamped = row.clamp(0, grid as isize - 1);
-        any_shift |= row != clamped;
-        shift[l] = (row - clamped) as f32;
-        start[l] = clamped as u8;
-        interval[l] = q.clamp(0, intervals as isize - 1) as usize;
-    }
+    let row = q - degree as f32;
+    let clamped = row.clamp(zero, f32x16::splat(simd, (grid - 1) as f32));
+    let shift = row - clamped;
+    let any_shift = simd.any_false_mask32x16(shift.simd_eq(zero));
+    let start: u32x16<S> = clamped.to_int();
 
     let mut left = [zero; N];
     let mut right = [zero; N];
@@ -193,11 +195,7 @@ pub(super) fn lanes<S: Simd, const N: usize>(
     let mut low = [zero; N];
     n[0] = one;
     if let Some(inverse) = table.inverse_step {
-        let mut t = [0.0; LANES];
-        for l in 0..LANES {
-            t[l] = table.knots[first + interval[l]];
-        }
-        let s = (x - f32x16::from_slice(simd, &t[..])) * inverse;
+        let s = (x - t_q) * inverse;
         for j in 1..kept {
             left[j] = s + (j as f32 - 1.0);
             right[j] = f32x16::splat(simd, j as f32) - s;
@@ -217,10 +215,13 @@ pub(super) fn lanes<S: Simd, const N: usize>(
             n[d] = passed;
         }
     } else {
+        let interval = q.clamp(zero, f32x16::splat(simd, (intervals - 1) as f32));
+        let interval: u32x16<S> = interval.to_int();
+        let interval = interval.to_array();
         for j in 1..kept {
             let (mut a, mut b) = ([0.0; LANES], [0.0; LANES]);
             for l in 0..LANES {
-                let t = first + l * apart + interval[l];
+                let t = first + l * apart + interval[l] as usize;
                 a[l] = table.knots[t + 1 - j];
                 b[l] = table.knots[t + j];
             }
@@ -248,7 +249,6 @@ pub(super) fn lanes<S: Simd, const N: usize>(
     slopes[degree] = low[degree - 1];
 
     if any_shift {
-        let shift = f32x16::from_slice(simd, &shift[..]);
         for step in 1..=kept {
             let up = shift.simd_ge(f32x16::splat(simd, step as f32));
             let down = shift.simd_le(f32x16::splat(simd, -(step as f32)));
@@ -291,7 +291,7 @@ pub(crate) struct Tile {
     /// The first k+1 of each sample's planes are used.
     pub values: [[[f32; LANES]; MAX_DEGREE + 1]; TILE],
     pub silu: [[f32; LANES]; TILE],
-    pub start: [[u8; LANES]; TILE],
+    pub start: [[u32; LANES]; TILE],
 }
 
 impl Tile {
@@ -324,7 +324,7 @@ fn fill_tile<S: Simd, const N: usize>(
     for (s, x) in x.chunks_exact(inputs).enumerate() {
         let x = simd::load(simd, &x[first..first + count]);
         let at = lanes::<S, N>(simd, table, table.of(first), table.apart(), x);
-        tile.start[s] = at.start;
+        tile.start[s] = at.start.to_array();
         for m in 0..kept::<N>(table.degree) {
             at.values[m].store_slice(&mut tile.values[s][m]);
         }
@@ -340,14 +340,14 @@ pub(super) fn evaluate(
     input: usize,
     x: &[f32],
     planes: &mut Vec<f32>,
-    start: &mut Vec<u8>,
+    start: &mut Vec<u32>,
 ) {
     fn run<const N: usize>(
         table: &Table,
         input: usize,
         x: &[f32],
         planes: &mut [f32],
-        start: &mut [u8],
+        start: &mut [u32],
     ) {
         dispatch!(simd::level(), simd => run_simd::<_, N>(simd, table, input, x, planes, start));
     }
@@ -358,7 +358,7 @@ pub(super) fn evaluate(
         input: usize,
         x: &[f32],
         planes: &mut [f32],
-        start: &mut [u8],
+        start: &mut [u32],
     ) {
         let len = x.len();
         for at in (0..len).step_by(LANES) {
@@ -370,7 +370,7 @@ pub(super) fn evaluate(
                 0,
                 simd::load(simd, &x[at..end]),
             );
-            start[at..end].copy_from_slice(&at16.start[..end - at]);
+            start[at..end].copy_from_slice(&at16.start.to_array()[..end - at]);
             let kept = kept::<N>(table.degree);
             let all = at16.values[..kept].iter().chain(&at16.slopes[..kept]);
             for (m, v) in all.enumerate() {

@@ -24,7 +24,7 @@ const INPUT_TILE: usize = 8;
 /// Samples per block of backward: a bit of a u64 each.
 const BACKWARD_BLOCK: usize = 64;
 /// Samples whose gradients are added up in one f32 sum of block sums; longer batches are cut.
-const RUN: usize = 4096;
+pub(super) const RUN: usize = 4096;
 /// Multiply-adds from which work goes to threads (two cores: about 10 µs of work against some
 /// 5 µs to wake a thread).
 const PARALLEL: usize = 1 << 19;
@@ -32,7 +32,7 @@ const PARALLEL: usize = 1 << 19;
 const PIECES: usize = 8;
 
 /// The multiply-adds of one pass.
-fn work(kan: &Kan, rows: usize) -> usize {
+pub(super) fn work(kan: &Kan, rows: usize) -> usize {
     rows * kan.inputs * kan.outputs * (kan.degree + 2)
 }
 
@@ -167,7 +167,7 @@ fn forward_rows<S: Simd, const N: usize, const NV: usize>(
         }
         for l in range.clone() {
             let i = first + l;
-            let mut row = (i * bases + usize::from(tile.start[s][l])) * outputs + output;
+            let mut row = (i * bases + tile.start[s][l] as usize) * outputs + output;
             for m in 0..kept::<N>(kan.degree) {
                 let b = f32x16::splat(simd, tile.values[s][m][l]);
                 for v in 0..NV {
@@ -265,7 +265,7 @@ pub(super) fn backward(
 
 /// to += Σ rows, in blocks and runs as the weights' gradients.
 #[inline(always)]
-fn sum_rows<S: Simd>(simd: S, rows: &[f32], to: &mut [f32]) {
+pub(super) fn sum_rows<S: Simd>(simd: S, rows: &[f32], to: &mut [f32]) {
     let width = to.len();
     for at in (0..width).step_by(LANES) {
         let end = width.min(at + LANES);
@@ -393,8 +393,9 @@ fn backward_run<S: Simd, const N: usize>(
                 }
                 let x16 = f32x16::from_slice(simd, &x16[..]);
                 let at16 = lanes::<S, N>(simd, &kan.table, kan.table.of(i), 0, x16);
+                let start = at16.start.to_array();
                 for s in 0..n {
-                    tile.samples[usize::from(at16.start[s]) & 63] |= 1 << (from + s);
+                    tile.samples[start[s] as usize & 63] |= 1 << (from + s);
                 }
                 for m in 0..kept::<N>(kan.degree) {
                     at16.values[m].store_slice(&mut tile.values[m][from..from + LANES]);

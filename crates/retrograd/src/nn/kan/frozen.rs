@@ -68,7 +68,7 @@ pub(crate) fn forward_single<W: Stored>(
             let _ = simd;
             for l in 0..LANES.min(kan.inputs - first) {
                 let i = first + l;
-                let row = i * kan.bases() + usize::from(tile.start[0][l]);
+                let row = i * kan.bases() + tile.start[0][l] as usize;
                 let rows = &weights.spline[row * kan.outputs..][..(kan.degree + 1) * kan.outputs];
                 let s = scale(weights.spline_scale, i);
                 if kan.degree == 3 {

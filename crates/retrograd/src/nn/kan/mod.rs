@@ -40,6 +40,7 @@ macro_rules! by_degree {
 
 pub(crate) mod basis;
 mod cpu;
+mod dense;
 pub(crate) mod frozen;
 #[cfg(feature = "gpu")]
 mod gpu;
@@ -274,7 +275,11 @@ impl<T: Scalar> Layer<T> for Kan {
             && let (Some(x), Some(y)) = (T::f32s(io.x), T::f32s_mut(io.y))
         {
             let rows = x.len() / self.inputs;
-            return cpu::forward(self, rows, spline, base, bias, x, y);
+            let forward = match dense::pays(self, rows) {
+                true => dense::forward,
+                false => cpu::forward,
+            };
+            return forward(self, rows, spline, base, bias, x, y);
         }
         reference::forward(self, io);
     }
@@ -295,7 +300,11 @@ impl<T: Scalar> Layer<T> for Kan {
             };
             let d_x = io.d_x.and_then(T::f32s_mut);
             let rows = x.len() / self.inputs;
-            return cpu::backward(self, rows, spline, base, x, d_y, grads, d_x, scratch);
+            let backward = match dense::pays(self, rows) {
+                true => dense::backward,
+                false => cpu::backward,
+            };
+            return backward(self, rows, spline, base, x, d_y, grads, d_x, scratch);
         }
         reference::backward(self, io);
     }
