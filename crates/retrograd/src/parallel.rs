@@ -9,8 +9,11 @@
 //! Deterministic: everything here, given closures that depend on their piece alone. Not promised:
 //! the order in which closures run, and the thread they run on.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use rayon::prelude::*;
 
@@ -28,9 +31,94 @@ pub fn threads() -> usize {
     rayon::current_num_threads()
 }
 
+/// Threads that look for work without sleeping, for the thread that has some. A step is dozens of
+/// short parallel parts with serial ones between them; rayon puts idle threads to sleep within
+/// microseconds, and to wake a sleeping core costs more than such a part (14 µs each in a step of
+/// mlp-256 on a virtual machine).
+struct Watch {
+    /// When the last parallel part began, in nanoseconds.
+    last: AtomicU64,
+    /// Threads that still watch, or are about to.
+    watching: AtomicUsize,
+    /// Threads that have begun to watch in this round.
+    begun: AtomicUsize,
+}
+
+/// Idle for this long, a thread may sleep (nanoseconds).
+const PATIENCE: u64 = 200_000;
+/// Then it gives way in any case, and the next parallel part starts another round: a thread that
+/// was caught watching in the middle of another job gets back to it.
+const ROUND: u64 = 10_000_000;
+
+thread_local! {
+    static WATCH: RefCell<Option<Arc<Watch>>> = const { RefCell::new(None) };
+    static WATCHING: Cell<bool> = const { Cell::new(false) };
+}
+
+fn nanoseconds() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+/// Called where a parallel part begins. Changes when work is done, never what.
+fn rouse() {
+    let Some(own) = rayon::current_thread_index() else {
+        return;
+    };
+    static CORES: OnceLock<usize> = OnceLock::new();
+    let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let others = rayon::current_num_threads() - 1;
+    if others == 0 || cores == 1 || WATCHING.get() {
+        return;
+    }
+    WATCH.with_borrow_mut(|watch| {
+        let watch = watch.get_or_insert_with(|| {
+            Arc::new(Watch {
+                last: AtomicU64::new(0),
+                watching: AtomicUsize::new(0),
+                begun: AtomicUsize::new(0),
+            })
+        });
+        let now = nanoseconds();
+        watch.last.store(now, Ordering::Relaxed);
+        if watch.watching.load(Ordering::Acquire) > 0 {
+            return;
+        }
+        watch.watching.store(others, Ordering::Release);
+        watch.begun.store(0, Ordering::Release);
+        let watch = watch.clone();
+        rayon::spawn_broadcast(move |context| {
+            if context.index() == own {
+                return;
+            }
+            if watch.begun.fetch_add(1, Ordering::AcqRel) < cores - 1 && !WATCHING.replace(true) {
+                watch_for_work(&watch, now);
+                WATCHING.set(false);
+            }
+            watch.watching.fetch_sub(1, Ordering::AcqRel);
+        });
+    });
+}
+
+fn watch_for_work(watch: &Watch, start: u64) {
+    loop {
+        if rayon::yield_now() == Some(rayon::Yield::Executed) {
+            continue;
+        }
+        let now = nanoseconds();
+        let idle = now.saturating_sub(watch.last.load(Ordering::Relaxed));
+        if idle > PATIENCE || now - start > ROUND {
+            return;
+        }
+        // Others on a busy machine go first.
+        std::thread::yield_now();
+    }
+}
+
 /// Calls `work(piece)` for every piece, in parallel if `parallel`.
 pub fn for_each(pieces: usize, parallel: bool, work: impl Fn(usize) + Send + Sync) {
     if parallel && pieces > 1 {
+        rouse();
         (0..pieces).into_par_iter().with_max_len(1).for_each(work);
     } else {
         (0..pieces).for_each(work);
@@ -45,6 +133,7 @@ pub fn for_each_chunk<T: Send>(
     work: impl Fn(usize, &mut [T]) + Send + Sync,
 ) {
     if parallel && out.len() > len {
+        rouse();
         out.par_chunks_mut(len)
             .with_max_len(1)
             .enumerate()
@@ -68,6 +157,7 @@ pub fn for_each_chunk2<A: Send, B: Send>(
 ) {
     debug_assert_eq!(a.len().div_ceil(a_len), b.len().div_ceil(b_len));
     if parallel && a.len() > a_len {
+        rouse();
         a.par_chunks_mut(a_len)
             .with_max_len(1)
             .zip(b.par_chunks_mut(b_len))
@@ -91,6 +181,7 @@ pub fn for_each_chunk3<T: Send>(
     work: impl Fn(usize, &mut [T], &mut [T], &mut [T]) + Send + Sync,
 ) {
     if parallel && a.len() > len {
+        rouse();
         a.par_chunks_mut(len)
             .with_max_len(1)
             .zip(b.par_chunks_mut(len))
@@ -145,6 +236,9 @@ pub fn for_each_chunks<T: Send, const A: usize>(
             b();
         }
     }
+    if parallel && pieces > 1 {
+        rouse();
+    }
     if pieces > 0 {
         halves(arrays, &lens, 0, pieces, parallel, &work);
     }
@@ -157,6 +251,7 @@ pub fn for_each_mut<T: Send>(
     work: impl Fn(usize, &mut T) + Send + Sync,
 ) {
     if parallel && items.len() > 1 {
+        rouse();
         items
             .par_iter_mut()
             .with_max_len(1)
@@ -308,6 +403,9 @@ pub fn for_each_cut<C: Cut>(
                 }
             }
         }
+    }
+    if parallel && pieces > 1 {
+        rouse();
     }
     halve(0, pieces, parallel, owned, &work);
 }

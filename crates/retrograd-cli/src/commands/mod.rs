@@ -59,9 +59,6 @@ pub struct Threads {
 impl Threads {
     /// Runs a closure with that many threads.
     pub fn install<R: Send>(self, run: impl FnOnce() -> R + Send) -> R {
-        match self.threads {
-            Some(n) => retrograd::parallel::with_threads(n.into(), run),
-            None => run(),
-        }
+        retrograd::parallel::with_threads(self.threads.unwrap_or(0).into(), run)
     }
 }

@@ -81,6 +81,11 @@ pub(super) fn forward(
     x: &[f32],
     y: &mut [f32],
 ) {
+    if rows == 1 {
+        by_degree!(kan.degree, N => dispatch!(simd::level(), simd =>
+            forward_one::<_, N>(simd, kan, spline_weight, base_weight, bias, x, y)));
+        return;
+    }
     let parallel = rows > FORWARD_BLOCK && work(kan, rows) >= PARALLEL;
     let len = FORWARD_BLOCK * kan.outputs;
     parallel::for_each_chunk(y, len, parallel, |block, y| {
@@ -89,6 +94,122 @@ pub(super) fn forward(
         by_degree!(kan.degree, N => dispatch!(simd::level(), simd =>
             forward_block::<_, N>(simd, kan, spline_weight, base_weight, bias, x, y)));
     });
+}
+
+/// One sample: no threads and nothing allocated.
+#[inline(always)]
+fn forward_one<S: Simd, const N: usize>(
+    simd: S,
+    kan: &Kan,
+    spline_weight: &[f32],
+    base_weight: &[f32],
+    bias: &[f32],
+    x: &[f32],
+    y: &mut [f32],
+) {
+    let (inputs, outputs) = (kan.inputs, kan.outputs);
+    if bias.is_empty() {
+        y.fill(0.0);
+    } else {
+        y.copy_from_slice(bias);
+    }
+    for first in (0..inputs).step_by(LANES) {
+        let count = LANES.min(inputs - first);
+        let x16 = simd::load(simd, &x[first..first + count]);
+        let at = lanes::<S, N>(
+            simd,
+            &kan.table,
+            kan.table.of(first),
+            kan.table.apart(),
+            x16,
+        );
+        let start = at.start.to_array();
+        let mut values = [[0.0; LANES]; N];
+        for m in 0..kept::<N>(kan.degree) {
+            values[m] = at.values[m].to_array();
+        }
+        let silu = at.silu.to_array();
+        for (output, width) in blocks(outputs, if N == 4 { 4 } else { 1 }) {
+            macro_rules! row {
+                ($nv:literal) => {
+                    one_row::<S, N, $nv>(
+                        simd,
+                        kan,
+                        first,
+                        count,
+                        &start,
+                        &values,
+                        &silu,
+                        spline_weight,
+                        base_weight,
+                        output,
+                        &mut y[output..output + width],
+                    )
+                };
+            }
+            match width.div_ceil(LANES) {
+                1 => row!(1),
+                2 if N == 4 => row!(2),
+                _ if N == 4 => row!(4),
+                _ => unreachable!("blocks of one vector"),
+            }
+        }
+    }
+}
+
+/// y += the share of up to sixteen inputs. Even and odd inputs have sums of their own: one chain
+/// of multiply-adds would wait for itself.
+#[inline(always)]
+fn one_row<S: Simd, const N: usize, const NV: usize>(
+    simd: S,
+    kan: &Kan,
+    first: usize,
+    count: usize,
+    start: &[u32; LANES],
+    values: &[[f32; LANES]; N],
+    silu: &[f32; LANES],
+    spline_weight: &[f32],
+    base_weight: &[f32],
+    output: usize,
+    y: &mut [f32],
+) {
+    let (outputs, bases, width) = (kan.outputs, kan.bases(), y.len());
+    let mut sums = [[f32x16::splat(simd, 0.0); NV]; 2];
+    for v in 0..NV {
+        sums[0][v] = load16(simd, y, place(v, width));
+    }
+    for pair in (0..count).step_by(2) {
+        for odd in 0..2 {
+            let l = pair + odd;
+            if l == count {
+                break;
+            }
+            let i = first + l;
+            let mut row = (i * bases + start[l] as usize) * outputs + output;
+            for m in 0..kept::<N>(kan.degree) {
+                let b = f32x16::splat(simd, values[m][l]);
+                for v in 0..NV {
+                    let w = load16(simd, spline_weight, row + place(v, width));
+                    sums[odd][v] = w.mul_add(b, sums[odd][v]);
+                }
+                row += outputs;
+            }
+            if !base_weight.is_empty() {
+                let b = f32x16::splat(simd, silu[l]);
+                for v in 0..NV {
+                    let w = load16(simd, base_weight, i * outputs + output + place(v, width));
+                    sums[odd][v] = w.mul_add(b, sums[odd][v]);
+                }
+            }
+        }
+    }
+    let mut total = [f32x16::splat(simd, 0.0); NV];
+    for v in 0..NV {
+        total[v] = sums[0][v] + sums[1][v];
+    }
+    for v in 0..NV {
+        simd::store(total[v], &mut y[place(v, width)..]);
+    }
 }
 
 #[inline(always)]

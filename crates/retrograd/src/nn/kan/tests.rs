@@ -290,7 +290,7 @@ fn inputs_on_knots_take_the_interval_that_f64_takes() {
                 reference::basis(degree, &knots, f64::from(x_s), &mut values, &mut slopes);
                 let steepest = grid as f64 / (range[1] - range[0]);
                 for m in 0..kan.bases() {
-                    let kept = m.checked_sub(start[s].into()).filter(|&j| j <= degree);
+                    let kept = m.checked_sub(start[s] as usize).filter(|&j| j <= degree);
                     let plane =
                         |p: usize| kept.map_or(0.0, |j| f64::from(planes[(p + j) * x.len() + s]));
                     // x − t in f32 is off by half a unit of t at most, of the order of 1e-7·64/6.
