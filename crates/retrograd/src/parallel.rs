@@ -270,12 +270,12 @@ pub fn for_each_mut<T: Send>(
 /// come in the order of the jobs; at most [`threads`] run at a time.
 pub fn isolated<R: Send>(jobs: usize, work: impl Fn(usize) -> R + Send + Sync) -> Vec<R> {
     let workers = threads().min(jobs);
-    let next = std::sync::atomic::AtomicUsize::new(0);
+    let next = AtomicUsize::new(0);
     let results = std::sync::Mutex::new((0..jobs).map(|_| None).collect::<Vec<Option<R>>>());
     let run = || {
         with_threads(1, || {
             loop {
-                let job = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let job = next.fetch_add(1, Ordering::Relaxed);
                 if job >= jobs {
                     return;
                 }

@@ -34,6 +34,8 @@ mod symbolic_network;
 mod task;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_fit;
 
 pub use discover::{Discover, Discovery, discover};
 pub use edges::{Edge, EdgeImportance, Layers, edge_curve};

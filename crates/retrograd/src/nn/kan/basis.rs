@@ -286,20 +286,20 @@ pub(super) fn lanes<S: Simd, const N: usize>(
 /// Samples per tile of forward: 8 tiles for a batch of 256.
 pub(crate) const TILE: usize = 32;
 
-/// The basis functions of sixteen inputs at up to [`TILE`] samples.
-pub(crate) struct Tile {
+/// The basis functions of sixteen inputs at some samples.
+pub(crate) struct Tile<const SAMPLES: usize> {
     /// The first k+1 of each sample's planes are used.
-    pub values: [[[f32; LANES]; MAX_DEGREE + 1]; TILE],
-    pub silu: [[f32; LANES]; TILE],
-    pub start: [[u32; LANES]; TILE],
+    pub values: [[[f32; LANES]; MAX_DEGREE + 1]; SAMPLES],
+    pub silu: [[f32; LANES]; SAMPLES],
+    pub start: [[u32; LANES]; SAMPLES],
 }
 
-impl Tile {
+impl<const SAMPLES: usize> Tile<SAMPLES> {
     pub fn new() -> Self {
         Tile {
-            values: [[[0.0; LANES]; MAX_DEGREE + 1]; TILE],
-            silu: [[0.0; LANES]; TILE],
-            start: [[0; LANES]; TILE],
+            values: [[[0.0; LANES]; MAX_DEGREE + 1]; SAMPLES],
+            silu: [[0.0; LANES]; SAMPLES],
+            start: [[0; LANES]; SAMPLES],
         }
     }
 
@@ -307,18 +307,18 @@ impl Tile {
     /// copy serves all that goes forward.
     pub fn fill(&mut self, table: &Table, inputs: usize, first: usize, x: &[f32]) {
         by_degree!(table.degree, N => dispatch!(simd::level(), simd =>
-            fill_tile::<_, N>(simd, table, inputs, first, x, self)));
+            fill_tile::<_, N, SAMPLES>(simd, table, inputs, first, x, self)));
     }
 }
 
 #[inline(always)]
-fn fill_tile<S: Simd, const N: usize>(
+fn fill_tile<S: Simd, const N: usize, const SAMPLES: usize>(
     simd: S,
     table: &Table,
     inputs: usize,
     first: usize,
     x: &[f32],
-    tile: &mut Tile,
+    tile: &mut Tile<SAMPLES>,
 ) {
     let count = LANES.min(inputs - first);
     for (s, x) in x.chunks_exact(inputs).enumerate() {

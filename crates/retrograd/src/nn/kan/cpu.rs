@@ -20,7 +20,7 @@ use crate::simd::{self, LANES, Simd, dispatch, f32x16, mask32x16, prelude::*};
 /// Samples per block of forward.
 const FORWARD_BLOCK: usize = TILE;
 /// Inputs whose weights are used together: 8 × 9 rows of 64 outputs are 18 KiB at grid 5, degree 3.
-const INPUT_TILE: usize = 8;
+pub(super) const INPUT_TILE: usize = 8;
 /// Samples per block of backward: a bit of a u64 each.
 const BACKWARD_BLOCK: usize = 64;
 /// Samples whose gradients are added up in one f32 sum of block sums; longer batches are cut.
@@ -83,7 +83,7 @@ pub(super) fn forward(
 ) {
     if rows == 1 {
         by_degree!(kan.degree, N => dispatch!(simd::level(), simd =>
-            forward_one::<_, N>(simd, kan, spline_weight, base_weight, bias, x, y)));
+            forward_block::<_, N, 1>(simd, kan, spline_weight, base_weight, bias, x, y)));
         return;
     }
     let parallel = rows > FORWARD_BLOCK && work(kan, rows) >= PARALLEL;
@@ -92,128 +92,12 @@ pub(super) fn forward(
         let count = y.len() / kan.outputs;
         let x = &x[block * FORWARD_BLOCK * kan.inputs..][..count * kan.inputs];
         by_degree!(kan.degree, N => dispatch!(simd::level(), simd =>
-            forward_block::<_, N>(simd, kan, spline_weight, base_weight, bias, x, y)));
+            forward_block::<_, N, FORWARD_BLOCK>(simd, kan, spline_weight, base_weight, bias, x, y)));
     });
 }
 
-/// One sample: no threads and nothing allocated.
 #[inline(always)]
-fn forward_one<S: Simd, const N: usize>(
-    simd: S,
-    kan: &Kan,
-    spline_weight: &[f32],
-    base_weight: &[f32],
-    bias: &[f32],
-    x: &[f32],
-    y: &mut [f32],
-) {
-    let (inputs, outputs) = (kan.inputs, kan.outputs);
-    if bias.is_empty() {
-        y.fill(0.0);
-    } else {
-        y.copy_from_slice(bias);
-    }
-    for first in (0..inputs).step_by(LANES) {
-        let count = LANES.min(inputs - first);
-        let x16 = simd::load(simd, &x[first..first + count]);
-        let at = lanes::<S, N>(
-            simd,
-            &kan.table,
-            kan.table.of(first),
-            kan.table.apart(),
-            x16,
-        );
-        let start = at.start.to_array();
-        let mut values = [[0.0; LANES]; N];
-        for m in 0..kept::<N>(kan.degree) {
-            values[m] = at.values[m].to_array();
-        }
-        let silu = at.silu.to_array();
-        for (output, width) in blocks(outputs, if N == 4 { 4 } else { 1 }) {
-            macro_rules! row {
-                ($nv:literal) => {
-                    one_row::<S, N, $nv>(
-                        simd,
-                        kan,
-                        first,
-                        count,
-                        &start,
-                        &values,
-                        &silu,
-                        spline_weight,
-                        base_weight,
-                        output,
-                        &mut y[output..output + width],
-                    )
-                };
-            }
-            match width.div_ceil(LANES) {
-                1 => row!(1),
-                2 if N == 4 => row!(2),
-                _ if N == 4 => row!(4),
-                _ => unreachable!("blocks of one vector"),
-            }
-        }
-    }
-}
-
-/// y += the share of up to sixteen inputs. Even and odd inputs have sums of their own: one chain
-/// of multiply-adds would wait for itself.
-#[inline(always)]
-fn one_row<S: Simd, const N: usize, const NV: usize>(
-    simd: S,
-    kan: &Kan,
-    first: usize,
-    count: usize,
-    start: &[u32; LANES],
-    values: &[[f32; LANES]; N],
-    silu: &[f32; LANES],
-    spline_weight: &[f32],
-    base_weight: &[f32],
-    output: usize,
-    y: &mut [f32],
-) {
-    let (outputs, bases, width) = (kan.outputs, kan.bases(), y.len());
-    let mut sums = [[f32x16::splat(simd, 0.0); NV]; 2];
-    for v in 0..NV {
-        sums[0][v] = load16(simd, y, place(v, width));
-    }
-    for pair in (0..count).step_by(2) {
-        for odd in 0..2 {
-            let l = pair + odd;
-            if l == count {
-                break;
-            }
-            let i = first + l;
-            let mut row = (i * bases + start[l] as usize) * outputs + output;
-            for m in 0..kept::<N>(kan.degree) {
-                let b = f32x16::splat(simd, values[m][l]);
-                for v in 0..NV {
-                    let w = load16(simd, spline_weight, row + place(v, width));
-                    sums[odd][v] = w.mul_add(b, sums[odd][v]);
-                }
-                row += outputs;
-            }
-            if !base_weight.is_empty() {
-                let b = f32x16::splat(simd, silu[l]);
-                for v in 0..NV {
-                    let w = load16(simd, base_weight, i * outputs + output + place(v, width));
-                    sums[odd][v] = w.mul_add(b, sums[odd][v]);
-                }
-            }
-        }
-    }
-    let mut total = [f32x16::splat(simd, 0.0); NV];
-    for v in 0..NV {
-        total[v] = sums[0][v] + sums[1][v];
-    }
-    for v in 0..NV {
-        simd::store(total[v], &mut y[place(v, width)..]);
-    }
-}
-
-#[inline(always)]
-fn forward_block<S: Simd, const N: usize>(
+fn forward_block<S: Simd, const N: usize, const SAMPLES: usize>(
     simd: S,
     kan: &Kan,
     spline_weight: &[f32],
@@ -230,7 +114,7 @@ fn forward_block<S: Simd, const N: usize>(
             y.copy_from_slice(bias);
         }
     }
-    let mut tile = Tile::new();
+    let mut tile = Tile::<SAMPLES>::new();
     for first in (0..inputs).step_by(LANES) {
         let count = LANES.min(inputs - first);
         tile.fill(&kan.table, inputs, first, x);
@@ -239,7 +123,7 @@ fn forward_block<S: Simd, const N: usize>(
                 let range = i..(i + INPUT_TILE).min(count);
                 macro_rules! rows {
                     ($nv:literal) => {
-                        forward_rows::<S, N, $nv>(
+                        forward_rows::<S, N, $nv, SAMPLES>(
                             simd,
                             kan,
                             &tile,
@@ -264,12 +148,14 @@ fn forward_block<S: Simd, const N: usize>(
     }
 }
 
-/// y += the share of a few inputs, for one block of outputs and all samples of the tile.
+/// y += the share of a few inputs, for one block of outputs and all samples of the tile: the
+/// splines in one chain, then the base functions in another, as [`dense`](super::dense) has it, so
+/// that a sample has the same bits alone and in any batch.
 #[inline(always)]
-fn forward_rows<S: Simd, const N: usize, const NV: usize>(
+fn forward_rows<S: Simd, const N: usize, const NV: usize, const SAMPLES: usize>(
     simd: S,
     kan: &Kan,
-    tile: &Tile,
+    tile: &Tile<SAMPLES>,
     first: usize,
     range: std::ops::Range<usize>,
     spline_weight: &[f32],
@@ -283,9 +169,7 @@ fn forward_rows<S: Simd, const N: usize, const NV: usize>(
     for (s, y) in y.chunks_exact_mut(outputs).enumerate() {
         let y = &mut y[output..output + width];
         let mut sum = [f32x16::splat(simd, 0.0); NV];
-        for v in 0..NV {
-            sum[v] = load16(simd, y, place(v, width));
-        }
+        let mut base = [f32x16::splat(simd, 0.0); NV];
         for l in range.clone() {
             let i = first + l;
             let mut row = (i * bases + tile.start[s][l] as usize) * outputs + output;
@@ -301,8 +185,14 @@ fn forward_rows<S: Simd, const N: usize, const NV: usize>(
                 let b = f32x16::splat(simd, tile.silu[s][l]);
                 for v in 0..NV {
                     let w = load16(simd, base_weight, i * outputs + output + place(v, width));
-                    sum[v] = w.mul_add(b, sum[v]);
+                    base[v] = w.mul_add(b, base[v]);
                 }
+            }
+        }
+        for v in 0..NV {
+            sum[v] += load16(simd, y, place(v, width));
+            if !base_weight.is_empty() {
+                sum[v] += base[v];
             }
         }
         for v in 0..NV {

@@ -19,8 +19,8 @@ use crate::simd::{self, LANES, Simd, dispatch, f32x16, mask32x16, prelude::*, u3
 
 /// Samples per block.
 const BLOCK: usize = 64;
-/// Inputs whose φ is made at a time.
-const INPUTS: usize = 8;
+/// Inputs whose φ is made at a time, and summed in one chain.
+const INPUTS: usize = super::cpu::INPUT_TILE;
 /// Groups of inputs that backward is cut into at least, where there are as many inputs.
 const PIECES: usize = 8;
 /// Multiply-adds from which work goes to threads (two cores: some 10 µs of work against 5 µs to

@@ -52,7 +52,7 @@ pub(crate) fn forward_single<W: Stored>(
     kan: &Kan,
     weights: &Weights<'_, W>,
     bias: &[f32],
-    tile: &mut Tile,
+    tile: &mut Tile<1>,
     x: &[f32],
     y: &mut [f32],
 ) {
