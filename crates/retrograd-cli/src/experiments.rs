@@ -29,6 +29,7 @@ const READY: &[(&str, &str)] = &[
     ready!("denoise"),
     ready!("denoise-micrograph"),
     ready!("digits"),
+    ready!("digits-cnn"),
     ready!("friedman"),
     ready!("kan-digits"),
     ready!("kan-feynman"),

@@ -21,7 +21,8 @@ pub struct Discover {
     pub threshold: f64,
     /// How edges become functions.
     pub symbolic: SymbolicOptions,
-    /// Starts that are tried, seeds 0, 1, ….
+    /// Starts that are tried, seeds 0, 1, …; those of even seeds begin near a product of two
+    /// inputs, the others anywhere.
     pub starts: u64,
     /// A formula whose error is below this share of the target's deviation ends the search.
     pub enough: f64,
@@ -78,7 +79,7 @@ pub fn discover(x: &[f32], target: &[f32], options: &Discover) -> Result<Discove
     };
     let mut best: Option<Discovery> = None;
     for seed in 0..options.starts.max(1) {
-        let Ok(found) = attempt(x, target, options, seed) else {
+        let Ok(found) = attempt(x, target, options, seed, deviation) else {
             continue;
         };
         let better = best.as_ref().is_none_or(|b| found.rms < b.rms);
@@ -100,7 +101,16 @@ pub fn discover(x: &[f32], target: &[f32], options: &Discover) -> Result<Discove
     })
 }
 
-fn attempt(x: &[f32], target: &[f32], options: &Discover, seed: u64) -> Result<Discovery> {
+/// Below this share of the target's deviation, a formula's functions are worth simplifying.
+const PROMISING: f64 = 0.1;
+
+fn attempt(
+    x: &[f32],
+    target: &[f32],
+    options: &Discover,
+    seed: u64,
+    deviation: f64,
+) -> Result<Discovery> {
     let mut config = options.config.clone();
     config.sparsity = Some(options.sparsity);
     let network = Network::new(&config.spec()?)?;
@@ -110,6 +120,9 @@ fn attempt(x: &[f32], target: &[f32], options: &Discover, seed: u64) -> Result<D
     Loss::Mse.check(x.len() / network.input_len() * outputs, &goal)?;
     let input: Vec<f64> = cast(x);
     let mut params: Vec<f64> = cast(&network.init(seed));
+    if seed % 2 == 0 {
+        start_from_products(&network, &mut params, seed as usize / 2)?;
+    }
     let lbfgs = |iterations| Lbfgs {
         iterations,
         history: 20,
@@ -143,7 +156,11 @@ fn attempt(x: &[f32], target: &[f32], options: &Discover, seed: u64) -> Result<D
     mask.apply(&network, &mut params);
     Layers::new(&network)?;
     let mut symbolic = SymbolicNetwork::from_kan(&network, &params, x, &options.symbolic)?;
-    let rms = symbolic.refine(&input, &goal.values, 400);
+    let mut rms = symbolic.refine(&input, &goal.values, 400);
+    if rms > options.enough * deviation && rms < PROMISING * deviation {
+        symbolic.simplify(&options.symbolic.library, &input, &goal.values, 60);
+        rms = symbolic.refine(&input, &goal.values, 400);
+    }
     Ok(Discovery {
         network,
         params,
@@ -152,6 +169,71 @@ fn attempt(x: &[f32], target: &[f32], options: &Discover, seed: u64) -> Result<D
         rms,
         seed,
     })
+}
+
+/// A product of two inputs is what formulas have most, and what a random start finds least: it
+/// takes two hidden nodes that agree, a·b = ((a + b)/2)² − ((a − b)/2)². So the first hidden node
+/// of a two-layer network begins as the mean of a pair of inputs and the second as half their
+/// difference, both squared behind; the other nodes pass an input on. Training turns these lines
+/// and squares into what the data asks for. `turn` chooses the pair and the inputs.
+fn start_from_products(network: &Network, params: &mut [f64], turn: usize) -> Result<()> {
+    let layers = Layers::new(network)?;
+    let (inputs, hidden) = layers.size(0);
+    if layers.len() != 2 || inputs < 2 || hidden < 2 {
+        return Ok(());
+    }
+    let pairs: Vec<(usize, usize)> = (0..inputs)
+        .flat_map(|a| (a + 1..inputs).map(move |b| (a, b)))
+        .collect();
+    let (a, b) = pairs[turn % pairs.len()];
+    for layer in 0..2 {
+        let kan = layers.kan(layer);
+        let (line, square) = polynomials(&kan.uniform_knots(), kan.degree);
+        let bases = kan.bases();
+        let [spline, base, _] = layers.ranges(layer);
+        params[base].fill(0.0);
+        let spline = &mut params[spline];
+        for from in 0..kan.inputs {
+            for to in 0..kan.outputs {
+                let (on_line, on_square) = match (layer, from, to) {
+                    (0, _, 0) if from == a || from == b => (0.5, 0.0),
+                    (0, _, 1) if from == a => (0.5, 0.0),
+                    (0, _, 1) if from == b => (-0.5, 0.0),
+                    (0, _, 2..) if (to + turn) % inputs == from => (1.0, 0.0),
+                    (1, 0, _) => (0.0, 1.0),
+                    (1, 1, _) => (0.0, -1.0),
+                    (1, ..) => (1.0, 0.0),
+                    _ => (0.0, 0.0),
+                };
+                // What is there already is small noise, which keeps equal nodes apart.
+                for m in 0..bases {
+                    spline[(from * bases + m) * kan.outputs + to] +=
+                        on_line * line[m] + on_square * square[m];
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The coefficients of x and of x²: the means over t_{m+1} … t_{m+k} of a knot, and of the product
+/// of two (with one knot only, its square).
+fn polynomials(knots: &[f64], degree: usize) -> (Vec<f64>, Vec<f64>) {
+    let bases = knots.len() - degree - 1;
+    let of = |m: usize| &knots[m + 1..=m + degree];
+    let line = |m: usize| of(m).iter().sum::<f64>() / degree as f64;
+    let square = |m: usize| {
+        let sum: f64 = of(m).iter().sum();
+        let squares: f64 = of(m).iter().map(|t| t * t).sum();
+        match degree {
+            1 => squares,
+            k => (sum * sum - squares) / (k * (k - 1)) as f64,
+        }
+    };
+    (
+        (0..bases).map(line).collect(),
+        (0..bases).map(square).collect(),
+    )
 }
 
 fn follow() -> GridUpdate {

@@ -73,10 +73,15 @@ impl<'a> Layers<'a> {
         }
     }
 
+    /// Where spline and base weights and bias of a layer are stored.
+    pub(super) fn ranges(&self, layer: usize) -> [std::ops::Range<usize>; 3] {
+        let ranges = &self.network.tensors[self.at[layer]];
+        [0, 1, 2].map(|slot| ranges[slot].clone())
+    }
+
     /// Spline and base weights and bias of a layer, as stored.
     pub(crate) fn weights<'p, T>(&self, layer: usize, params: &'p [T]) -> [&'p [T]; 3] {
-        let ranges = &self.network.tensors[self.at[layer]];
-        [0, 1, 2].map(|slot| &params[ranges[slot].clone()])
+        self.ranges(layer).map(|range| &params[range])
     }
 
     /// All edges, in order.

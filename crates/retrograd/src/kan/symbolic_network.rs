@@ -303,6 +303,78 @@ impl SymbolicNetwork {
         self.rms(x, target)
     }
 
+    /// Looks for plainer functions: a nearly straight piece of a sine or of 1/x fits a nearly
+    /// straight edge better than a line does, and hides the formula. Edge by edge, from the input
+    /// on, every plainer function of `library` is tried in the whole network with all constants
+    /// tuned anew, and so is leaving the edge out. The first that costs at most a tenth of the
+    /// error stays, or an equally plain one that takes half of the error away. Ends when a round
+    /// changes nothing. Before that, lines are tried on all edges of a layer at once: where nodes
+    /// share a curve among them, no single edge can change alone. Returns the root of the mean
+    /// squared error.
+    pub fn simplify(
+        &mut self,
+        library: &[Function],
+        x: &[f64],
+        target: &[f64],
+        iterations: usize,
+    ) -> f64 {
+        let mut rms = self.rms(x, target);
+        let narrow: Vec<f32> = crate::scalar::cast(x);
+        let mut library = library.to_vec();
+        library.sort_by(|a, b| a.complexity().total_cmp(&b.complexity()));
+        let edges: Vec<Edge> = self.edges().map(|e| e.edge).collect();
+        for layer in 0..self.layers.len() {
+            let mut trial = self.clone();
+            let own = edges.iter().filter(|e| e.layer == layer);
+            let fits = own.map(|&e| trial.fix(e, Function::Identity, &narrow));
+            if fits.collect::<Result<Vec<f64>>>().is_err() {
+                continue;
+            }
+            let error = trial.refine(x, target, 5 * iterations);
+            if error <= 1.1 * rms {
+                (*self, rms) = (trial, error);
+            }
+        }
+        for _ in 0..3 {
+            let mut changed = false;
+            for &edge in &edges {
+                let Some(own) = self.edges().find(|e| e.edge == edge) else {
+                    continue;
+                };
+                let functions = own.functions();
+                let complexity: f64 = functions.iter().map(|f| f.complexity()).sum();
+                let without = std::iter::once(None);
+                let with = library.iter().copied().map(Some);
+                for function in without.chain(with) {
+                    let cost = function.map_or(0.0, Function::complexity);
+                    if cost > complexity || function.is_some_and(|f| functions == [f]) {
+                        continue;
+                    }
+                    let mut trial = self.clone();
+                    match function {
+                        None => trial.layers[edge.layer].retain(|e| e.edge != edge),
+                        Some(f) if trial.fix(edge, f, &narrow).is_err() => continue,
+                        Some(_) => {}
+                    }
+                    let error = trial.refine(x, target, iterations);
+                    let most = if cost < complexity {
+                        1.1 * rms
+                    } else {
+                        0.5 * rms
+                    };
+                    if error <= most {
+                        (*self, rms, changed) = (trial, error, true);
+                        break;
+                    }
+                }
+            }
+            if !changed {
+                break;
+            }
+        }
+        rms
+    }
+
     /// The mean squared error and its gradient with respect to the constants.
     fn gradient(&self, x: &[f64], target: &[f64], g: &mut [f64]) -> f64 {
         g.fill(0.0);

@@ -31,7 +31,8 @@ pub struct NetworkTask {
 }
 
 /// The network of an experiment. Where `[model] input` is left out it is the shape of the data's
-/// samples; then the outputs are checked against what is to be learnt.
+/// samples; otherwise another shape of as many values, such as one channel for images without
+/// any. Then the outputs are checked against what is to be learnt.
 fn build(experiment: &Experiment, preparation: &Preparation) -> Result<Network> {
     let mut model = experiment.model.clone();
     let shape = &preparation.sample_shape;
@@ -44,14 +45,15 @@ fn build(experiment: &Experiment, preparation: &Preparation) -> Result<Network> 
         ..experiment.clone()
     };
     let spec: NetworkSpec = described.model_as()?;
-    if &spec.input != shape {
+    let network = Network::new(&spec)?;
+    if network.input_len() != shape.iter().product::<usize>() {
         return Err(Error::invalid(
             "model.input",
             format!("{:?}", spec.input),
-            format!("{shape:?}, the shape of the data's samples"),
+            format!("{shape:?}, the shape of the data's samples, or another of as many values"),
         ));
     }
-    Network::new(&spec)
+    Ok(network)
 }
 
 /// The loss of an experiment, by what is learnt where it isn't written.

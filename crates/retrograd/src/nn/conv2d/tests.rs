@@ -141,3 +141,143 @@ fn larger_convolutions_agree_and_have_the_same_bits_on_every_number_of_threads()
     check(LayerSpec::conv2d(16, 3, 1), [16, 66, 130], 2);
     check(LayerSpec::conv2d(1, 3, 1), [16, 65, 100], 1);
 }
+
+/// The denoiser 1-16-16-1.
+fn simple_cnn(height: usize, width: usize) -> Network {
+    let layers = vec![
+        LayerSpec::conv2d(16, 3, 1),
+        LayerSpec::Relu {},
+        LayerSpec::conv2d(16, 3, 1),
+        LayerSpec::Relu {},
+        LayerSpec::conv2d(1, 3, 1),
+    ];
+    Network::new(&NetworkSpec::new(&[1, height, width], layers)).unwrap()
+}
+
+/// An image with structure: waves of different lengths along both axes and a disc.
+fn picture(height: usize, width: usize) -> Vec<f64> {
+    let of = |n: usize| {
+        let (y, x) = ((n / width) as f64, (n % width) as f64);
+        let (v, u) = (y / height as f64 - 0.4, x / width as f64 - 0.6);
+        let disc = f64::from(u8::from(u * u + v * v < 0.05));
+        f64::from((0.5 * (0.31 * y).sin() + 0.3 * (0.17 * x + 0.05 * y).cos() + disc) as f32)
+    };
+    (0..height * width).map(of).collect()
+}
+
+/// The largest error of every tensor's f32 gradient, and of the input's, against the f64
+/// reference, relative to the tensor's largest element.
+fn worst_gradient_error(height: usize, width: usize, samples: usize) -> f64 {
+    let network = simple_cnn(height, width);
+    let params = scalar::cast::<f32, f64>(&network.init(3));
+    let clean: Vec<f64> = (0..samples).flat_map(|_| picture(height, width)).collect();
+    let noise = values("noise", clean.len());
+    let x: Vec<f64> = clean
+        .iter()
+        .zip(&noise)
+        .map(|(c, n)| f64::from((c + 0.3 * n) as f32))
+        .collect();
+    // Of the mean squared error of an untrained network: about the target itself.
+    let scale = 2.0 / clean.len() as f64;
+    let d_y: Vec<f64> = clean
+        .iter()
+        .map(|c| f64::from((-scale * c) as f32))
+        .collect();
+    let exact = compute(&network, &params, &x, &d_y, Kernels::Reference);
+    let [params32, x32, d_y32] = [&params, &x, &d_y].map(|v| scalar::cast::<f64, f32>(v));
+    let fast = compute(&network, &params32, &x32, &d_y32, Kernels::Fast);
+    let mut worst = 0.0_f64;
+    let mut compare = |ours: &[f32], exact: &[f64]| {
+        let largest = exact.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
+        for (&ours, &exact) in ours.iter().zip(exact) {
+            worst = worst.max((f64::from(ours) - exact).abs() / largest);
+        }
+    };
+    compare(&fast[1], &exact[1]);
+    for tensor in network.layout().tensors() {
+        compare(&fast[2][tensor.range()], &exact[2][tensor.range()]);
+    }
+    worst
+}
+
+/// Two images of 128 × 128: 32,768 terms a weight. The gate is 5e-7 of the largest gradient,
+/// which f32 sums of a row with f64 on top keep with room to spare and one f32 sum does not.
+#[test]
+fn gradients_of_128_squared_images_are_within_5e_7_of_the_largest() {
+    let worst = worst_gradient_error(128, 128, 2);
+    assert!(worst <= 5e-7, "{worst:e}");
+}
+
+/// The gate at 1024 × 1024 is 2e-6. The quick run takes an image of 256 × 384 with the same gate;
+/// `RETROGRAD_FULL` takes the whole one (the f64 reference needs most of a minute).
+#[test]
+fn gradients_of_large_images_are_within_2e_6_of_the_largest() {
+    let (height, width) = match std::env::var_os("RETROGRAD_FULL") {
+        Some(_) => (1024, 1024),
+        None => (256, 384),
+    };
+    let worst = worst_gradient_error(height, width, 1);
+    assert!(worst <= 2e-6, "{height} × {width}: {worst:e}");
+}
+
+/// Why a loss comparison proves nothing. A kernel turned by 180 degrees, or with height and width
+/// swapped, gives on independent noise almost the loss of the right one: noise looks the same from
+/// every side. On a picture, and in the gradient of the weights, the mistake stands out.
+#[test]
+fn a_loss_on_noise_does_not_see_kernels_that_are_turned_and_a_gradient_does() {
+    let (height, width) = (96, 160);
+    let network = simple_cnn(height, width);
+    let params = scalar::cast::<f32, f64>(&network.init(3));
+    let turned = |index: fn(usize) -> usize| -> Vec<f64> {
+        let mut wrong = params.clone();
+        for tensor in network.layout().tensors() {
+            if tensor.name.ends_with("weight") {
+                let stored: Vec<f64> = tensor.to_torch(&params[tensor.range()]);
+                let mut kernels = stored.clone();
+                for (to, from) in kernels.chunks_exact_mut(9).zip(stored.chunks_exact(9)) {
+                    for (tap, to) in to.iter_mut().enumerate() {
+                        *to = from[index(tap)];
+                    }
+                }
+                tensor.from_torch(&kernels, &mut wrong[tensor.range()]);
+            }
+        }
+        wrong
+    };
+    let noise = values("noise image", height * width);
+    let other = values("noise target", height * width);
+    let picture = picture(height, width);
+    // The mean squared error, and the gradient of the weights.
+    let measure = |params: &[f64], x: &[f64], target: &[f64]| {
+        let zero = vec![0.0; x.len()];
+        let y = &compute(&network, params, x, &zero, Kernels::Reference)[0];
+        let error: Vec<f64> = y.iter().zip(target).map(|(y, t)| y - t).collect();
+        let loss = error.iter().map(|e| e * e).sum::<f64>() / error.len() as f64;
+        let d_y: Vec<f64> = error.iter().map(|e| 2.0 * e / error.len() as f64).collect();
+        let [_, _, d_params] = compute(&network, params, x, &d_y, Kernels::Reference);
+        (loss, d_params)
+    };
+    for (name, index) in [
+        (
+            "rotated by 180 degrees",
+            (|tap| 8 - tap) as fn(usize) -> usize,
+        ),
+        ("height and width swapped", |tap| tap % 3 * 3 + tap / 3),
+    ] {
+        let wrong = turned(index);
+        let (right_loss, _) = measure(&params, &noise, &other);
+        let (wrong_loss, _) = measure(&wrong, &noise, &other);
+        let on_noise = (wrong_loss - right_loss).abs() / right_loss;
+        assert!(on_noise < 1e-3, "{name}: {on_noise:e} in the loss on noise");
+        // The weights' gradients of the wrong network, put back in the right order, against the
+        // right ones: what a comparison with PyTorch sees.
+        let (_, right) = measure(&params, &picture, &noise);
+        let (_, wrong) = measure(&wrong, &picture, &noise);
+        let tensor = &network.layout().tensors()[2];
+        let (right, wrong) = (&right[tensor.range()], &wrong[tensor.range()]);
+        let largest = right.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
+        let apart = right.iter().zip(wrong).map(|(a, b)| (a - b).abs());
+        let apart = apart.fold(0.0, f64::max) / largest;
+        assert!(apart > 0.05, "{name}: {apart:e} in the gradient");
+    }
+}
