@@ -68,6 +68,33 @@ pub fn level_name() -> String {
     debug.split('(').next().unwrap_or_default().to_string()
 }
 
+/// Fused multiply-adds of numbers that never leave the registers, so many rounds of [`FMA_ROUND`]
+/// each: what the machine's peak is measured with. Returns something that depends on all of them.
+pub fn multiply_adds(rounds: usize) -> f32 {
+    #[inline(always)]
+    fn chains<S: Simd, const N: usize>(simd: S, rounds: usize) -> f32 {
+        let (factor, term) = (f32x16::splat(simd, 0.5), f32x16::splat(simd, 1.0));
+        let mut sums: [f32x16<S>; N] =
+            std::array::from_fn(|i| f32x16::splat(simd, std::hint::black_box(i as f32)));
+        for _ in 0..rounds * (FMA_ROUND / N) {
+            for sum in &mut sums {
+                *sum = sum.mul_add(factor, term);
+            }
+        }
+        sums.iter().map(|sum| sum.as_slice()[0]).sum()
+    }
+    // Enough independent sums to hide the latency of two units of four cycles; as many as there
+    // are registers where a vector of 16 takes two or four of them.
+    dispatch!(level(), simd => if level_name().contains("512") {
+        chains::<_, 12>(simd, rounds)
+    } else {
+        chains::<_, 6>(simd, rounds)
+    })
+}
+
+/// Multiply-adds of 16 numbers in a round of [`multiply_adds`].
+pub const FMA_ROUND: usize = 1200;
+
 /// The first 16 values of a slice, or fewer, filled up with zeros.
 #[inline(always)]
 pub fn load<S: Simd>(simd: S, x: &[f32]) -> f32x16<S> {

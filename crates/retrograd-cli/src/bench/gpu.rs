@@ -92,6 +92,7 @@ fn native(device: Device, samples: usize) -> anyhow::Result<Prepared> {
         }),
         flops: None,
         rate: Some(("samples_per_s", samples as f64)),
+        problem: None,
     })
 }
 
@@ -111,6 +112,7 @@ fn hybrid(device: Device, samples: usize) -> anyhow::Result<Prepared> {
         }),
         flops: None,
         rate: Some(("samples_per_s", samples as f64)),
+        problem: None,
     })
 }
 
@@ -122,6 +124,7 @@ fn forward(device: Device, samples: usize) -> anyhow::Result<Prepared> {
         }),
         flops: None,
         rate: Some(("samples_per_s", samples as f64)),
+        problem: None,
     })
 }
 

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use retrograd::graph::{
-    DagNN, DagSpec, EdgeRules, Graph, GraphBatch, GraphLayerSpec, GraphNetwork, GraphSpec, data,
-    propagate_mean,
+    DagNN, DagSpec, EdgeRules, Features, Graph, GraphBatch, GraphLayerSpec, GraphNetwork,
+    GraphSpec, data, propagate_mean,
 };
 use retrograd::optim::OptimizerSpec;
 use retrograd::rng::Key;
-use retrograd::train::Example;
+use retrograd::train::{Example, NamedTensor};
 use retrograd::{Loss, Target};
 
+use super::problem::tensor;
 use super::{Device, Prepared, Workload, training};
 
 /// This file's workloads.
@@ -93,8 +94,35 @@ fn on_cora(device: Device, layers: Vec<GraphLayerSpec>) -> anyhow::Result<Prepar
         eps: 1e-8,
         weight_decay: 5e-4,
     };
+    let structure = structure(&input);
     let example = Example { input, target };
-    training(device, network, Loss::CrossEntropy, adam, example, None)
+    let mut prepared = training(device, network, Loss::CrossEntropy, adam, example, None)?;
+    if let Some(make) = prepared.problem.take() {
+        prepared.problem = Some(Box::new(move || {
+            let mut file = make()?;
+            file.tensors.extend(structure);
+            Ok(file)
+        }));
+    }
+    Ok(prepared)
+}
+
+/// Edges as (source, target), and the places of the features' non-zeros as (node, feature).
+fn structure(batch: &GraphBatch<f32>) -> Vec<NamedTensor> {
+    let pairs = |name: &str, a: &[u32], b: &[u32]| {
+        let values = a.iter().chain(b).map(|&v| v as f32).collect();
+        tensor(name, &[2, a.len()], values)
+    };
+    let graph = batch.graph();
+    let mut tensors = vec![pairs("batch/edges", graph.sources(), graph.targets())];
+    if let Features::Sparse(pattern) = batch.features() {
+        let rows = &pattern.by_row;
+        let nodes: Vec<u32> = (0..rows.len())
+            .flat_map(|row| std::iter::repeat_n(row as u32, rows.degree(row)))
+            .collect();
+        tensors.push(pairs("batch/features", &nodes, &rows.neighbor));
+    }
+    tensors
 }
 
 fn gcn(device: Device, hidden: usize) -> anyhow::Result<Prepared> {
@@ -148,6 +176,7 @@ fn large(device: Device) -> anyhow::Result<Prepared> {
         }),
         flops: None,
         rate: Some(("bytes_per_s", bytes)),
+        problem: None,
     })
 }
 

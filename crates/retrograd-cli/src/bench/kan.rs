@@ -196,6 +196,7 @@ fn infer(device: Device, sizes: &[usize], batch: usize) -> anyhow::Result<Prepar
         }),
         flops,
         rate: None,
+        problem: None,
     })
 }
 
@@ -232,5 +233,6 @@ fn frozen(
         }),
         flops: Some(forward_flops(sizes, batch)),
         rate: None,
+        problem: None,
     })
 }

@@ -1,14 +1,15 @@
 //! Differentiable-logic automata: training steps of the five experiments, and Life on bits.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use retrograd::logic::{BitGrid, BoundaryCondition, HardCircuit, LogicTask, Program};
 use retrograd::model::{Grads, Model};
 use retrograd::optim::{Optimizer, clip_elements};
 use retrograd::rng::Key;
-use retrograd::train::Task;
+use retrograd::train::{Clip, Task, TensorFile};
 use retrograd::{Loss, Pass};
 
-use super::{Device, Prepared, Workload};
+use super::problem::tensor;
+use super::{Device, Prepared, Workload, problem};
 use crate::experiments;
 
 pub const WORKLOADS: &[Workload] = &[
@@ -45,7 +46,7 @@ pub const WORKLOADS: &[Workload] = &[
 ];
 
 /// A training step as the loop makes it, with a new start every time.
-fn step_of(name: &str, device: Device) -> Result<Prepared> {
+fn step_of(name: &'static str, device: Device) -> Result<Prepared> {
     if device == Device::Gpu {
         bail!("it has no form for the GPU");
     }
@@ -82,7 +83,35 @@ fn step_of(name: &str, device: Device) -> Result<Prepared> {
         }),
         flops: Some(flops),
         rate: None,
+        problem: Some(Box::new(move || problem_of(name))),
     })
+}
+
+/// The first step's batch.
+fn problem_of(name: &str) -> Result<TensorFile> {
+    let experiment = experiments::open(name)?;
+    let mut task = LogicTask::new(&experiment)?;
+    let mut example = None;
+    task.batch(0, &mut example)?;
+    let example = example.context("the first batch")?;
+    let clip = Clip {
+        element: Some(100.0),
+        norm: None,
+    };
+    let optimizer = experiment.train.optimizer;
+    let mut file = problem(task.model(), Loss::SumSquares, optimizer, &clip, &example)?;
+    let spec = serde_json::to_string(task.model().spec())?;
+    file.metadata.insert("model".into(), spec);
+    let input = &example.input;
+    let shape = [input.batch, input.height, input.width].map(|n| n as f32);
+    let shape = tensor("batch/shape", &[3], shape.to_vec());
+    file.tensors.push(shape);
+    if let Some(fire) = &input.fire {
+        let values: Vec<f32> = fire.iter().map(|&f| f32::from(u8::from(f))).collect();
+        file.tensors
+            .push(tensor("batch/fire", &[values.len()], values));
+    }
+    Ok(file)
 }
 
 /// A circuit that training with the `life` experiment left.
@@ -105,5 +134,6 @@ fn hard_life(device: Device) -> Result<Prepared> {
         step: Box::new(move || grid.step(&program, None)),
         flops: None,
         rate: Some(("cell_updates_per_s", (height * width) as f64)),
+        problem: None,
     })
 }

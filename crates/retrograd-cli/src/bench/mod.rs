@@ -5,19 +5,24 @@ mod graph;
 mod kan;
 mod logic;
 mod network;
+mod peak;
+mod problem;
 
 #[cfg(feature = "gpu")]
 pub mod gpu;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use retrograd::optim::OptimizerSpec;
 use retrograd::parallel;
 use retrograd::rng::Key;
-use retrograd::train::{Example, Stepper};
+use retrograd::train::{Clip, Example, Stepper};
 use retrograd::{Loss, Model, Pass};
 use serde_json::{Map, Value, json};
+
+pub use problem::{MakeProblem, problem};
 
 /// What a workload runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -46,6 +51,8 @@ pub struct Prepared {
     pub flops: Option<f64>,
     /// Another rate: its name in the JSON (`cell_updates_per_s`) and how many there are in a step.
     pub rate: Option<(&'static str, f64)>,
+    /// What another framework needs to do the same work, where it can be written.
+    pub problem: Option<MakeProblem>,
 }
 
 /// The usual workload: training steps of a model on one batch, on the CPU.
@@ -62,15 +69,21 @@ pub fn training<M: Model + 'static>(
     }
     let mut stepper = Stepper::new(&model, model.init(0), optimizer);
     let mut step = 0;
+    let shared = Arc::new((model, example));
+    let same = shared.clone();
     Ok(Prepared {
         step: Box::new(move || {
             let pass = Pass::training(Key::new(0).purpose("step").step(step));
             step += 1;
-            let value = stepper.step(&model, loss, &example, &pass);
+            let (model, example) = &*shared;
+            let value = stepper.step(model, loss, example, &pass);
             assert!(value.is_ok(), "a number that is not finite: {value:?}");
         }),
         flops,
         rate: None,
+        problem: Some(Box::new(move || {
+            problem(&same.0, loss, optimizer, &Clip::default(), &same.1)
+        })),
     })
 }
 
@@ -93,6 +106,7 @@ const ALL: &[&[Workload]] = &[
     #[cfg(feature = "gpu")]
     gpu::WORKLOADS,
     graph::WORKLOADS,
+    peak::WORKLOADS,
 ];
 
 /// All workloads, in order.

@@ -1,6 +1,6 @@
 //! `retrograd bench`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use retrograd::suggest::did_you_mean;
@@ -27,6 +27,10 @@ pub struct BenchArgs {
     /// Writes the figures as a JSON array.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Writes one workload's weights, batch and first losses as safetensors instead of timing it:
+    /// what another framework needs to do the same work.
+    #[arg(long, value_name = "FILE", requires = "names", conflicts_with = "json")]
+    dump: Option<PathBuf>,
     #[command(flatten)]
     threads: super::Threads,
 }
@@ -41,6 +45,9 @@ pub fn run(args: BenchArgs) -> Result {
             println!("{:24} {}", workload.name, workload.about);
         }
         return Ok(Outcome::Done);
+    }
+    if let Some(path) = &args.dump {
+        return dump(&workloads, args.device, path);
     }
     println!("workload                 device threads       median      minimum  rate");
     let mut timings = Vec::new();
@@ -70,6 +77,21 @@ pub fn run(args: BenchArgs) -> Result {
         let text = serde_json::to_string_pretty(&timings)? + "\n";
         std::fs::write(path, text).with_context(|| format!("{}: cannot write", path.display()))?;
     }
+    Ok(Outcome::Done)
+}
+
+fn dump(workloads: &[&'static Workload], device: Device, path: &Path) -> Result {
+    let [workload] = workloads else {
+        bail!("--dump: got {} workloads, needs one", workloads.len());
+    };
+    let prepared = (workload.build)(device)?;
+    let Some(problem) = prepared.problem else {
+        bail!(
+            "--dump: the workload {} has no form for others",
+            workload.name
+        );
+    };
+    problem()?.write(path)?;
     Ok(Outcome::Done)
 }
 

@@ -66,55 +66,65 @@ fn leaky_slope() -> f64 {
 /// One layer. Kinds, options and defaults are those of the reference bundles.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-#[allow(
-    missing_docs,
-    reason = "options are described at the layer's own module"
-)]
 pub enum GraphLayerSpec {
     /// A row per node from its id; the first layer only.
     Embedding {
+        /// How many ids there are.
         vocabulary: usize,
+        /// Features of the output.
         out: usize,
     },
     /// Kipf and Welling's convolution.
     Gcn {
+        /// Features of the output.
         out: usize,
     },
     /// GraphSAGE with the mean of the in-neighbours.
     Sage {
+        /// Features of the output.
         out: usize,
     },
     /// Graph isomorphism network.
     Gin {
+        /// Features of the output.
         out: usize,
     },
     /// GIN with edge features.
     Gine {
+        /// Features of the output.
         out: usize,
     },
     /// Graph attention; `dropout` drops attention weights in training.
     Gat {
+        /// Features of a head.
         out: usize,
+        /// Heads.
         #[serde(default = "one")]
         heads: usize,
+        /// The probability of an attention weight to be dropped.
         #[serde(default)]
         dropout: f64,
     },
     /// Graph attention, second form.
     #[serde(rename = "gatv2")]
     GatV2 {
+        /// Features of a head.
         out: usize,
+        /// Heads.
         #[serde(default = "one")]
         heads: usize,
+        /// The probability of an attention weight to be dropped.
         #[serde(default)]
         dropout: f64,
     },
     /// W · mean over self and in-neighbours + b.
     MessagePassing {
+        /// Features of the output.
         out: usize,
     },
     /// Attention among all nodes of a graph.
     SelfAttention {
+        /// Heads.
         #[serde(default = "one")]
         heads: usize,
     },
@@ -128,27 +138,38 @@ pub enum GraphLayerSpec {
     MaxPool,
     /// y = W·x + b.
     Dense {
+        /// Features of the output.
         out: usize,
+        /// Whether a bias is added.
         #[serde(default = "yes")]
         bias: bool,
     },
     /// Adds the output of an earlier layer.
     Add {
+        /// The earlier layer, counted from 0.
         with: usize,
     },
     /// The dot product of the two nodes of every pair of the batch.
     PairDot,
     /// Zeroes elements at random in training; of sparse features the non-zeros alone.
     Dropout {
+        /// The probability of an element to be dropped.
         p: f64,
     },
+    /// max(x, 0).
     Relu,
+    /// x where positive, else slope·x.
     LeakyRelu {
+        /// The slope below 0.
         #[serde(default = "leaky_slope")]
         slope: f64,
     },
+    /// x·σ(x).
     Silu,
+    /// x·Φ(x), exact.
     Gelu,
+    /// Hyperbolic tangent.
     Tanh,
+    /// Logistic function.
     Sigmoid,
 }

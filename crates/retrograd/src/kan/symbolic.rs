@@ -7,25 +7,42 @@ use std::fmt;
 
 /// A function of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "the functions' own names")]
 pub enum Function {
+    /// x
     Identity,
+    /// x²
     Square,
+    /// x³
     Cube,
+    /// x⁴
     Fourth,
+    /// 1/x
     Inverse,
+    /// 1/x²
     InverseSquare,
+    /// √x
     Sqrt,
+    /// 1/√x
     InverseSqrt,
+    /// eˣ
     Exp,
+    /// ln x
     Log,
+    /// sin x
     Sin,
+    /// cos x
     Cos,
+    /// tan x
     Tan,
+    /// tanh x
     Tanh,
+    /// 1/(1 + e⁻ˣ)
     Sigmoid,
+    /// |x|
     Abs,
+    /// e^(−x²)
     Gaussian,
+    /// arctan x
     Arctan,
 }
 

@@ -96,28 +96,33 @@ pub enum PaddingMode {
 /// One layer. Kinds, options and defaults are those of the reference bundles.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-#[allow(
-    missing_docs,
-    reason = "options are described at the layer's own module"
-)]
 pub enum LayerSpec {
     /// y = W·x + b.
     Dense {
+        /// Outputs.
         out: usize,
+        /// Whether a bias is added.
         #[serde(default = "yes")]
         bias: bool,
     },
     /// Kolmogorov–Arnold: a spline (and a base function) on every edge.
     Kan {
+        /// Outputs.
         out: usize,
+        /// Grid intervals, 1 to 64.
         grid: usize,
+        /// Spline degree, 1 to 7.
         degree: usize,
+        /// The range that the grid covers.
         #[serde(default = "unit_range")]
         range: [f64; 2],
+        /// What is added to the splines.
         #[serde(default)]
         base: Base,
+        /// Whether a bias is added.
         #[serde(default)]
         bias: bool,
+        /// What happens to inputs outside the range.
         #[serde(default)]
         outside: Outside,
         /// Each input has knots of its own, kept in the buffer `N.knots`.
@@ -127,70 +132,103 @@ pub enum LayerSpec {
     /// Cross-correlation over height and width.
     #[serde(rename = "conv2d")]
     Conv2d {
+        /// Channels of the output.
         out: usize,
+        /// The side of the kernel.
         kernel: usize,
+        /// Pixels between positions of the kernel.
         #[serde(default = "one")]
         stride: usize,
+        /// Pixels added on every side.
         #[serde(default)]
         padding: usize,
+        /// What those pixels are.
         #[serde(default)]
         padding_mode: PaddingMode,
+        /// Pixels between elements of the kernel.
         #[serde(default = "one")]
         dilation: usize,
+        /// Groups of channels that don't see each other.
         #[serde(default = "one")]
         groups: usize,
+        /// Whether a bias is added.
         #[serde(default = "yes")]
         bias: bool,
     },
     /// The adjoint of a convolution.
     #[serde(rename = "conv_transpose2d")]
     ConvTranspose2d {
+        /// Channels of the output.
         out: usize,
+        /// The side of the kernel.
         kernel: usize,
+        /// Pixels of the output between pixels of the input.
         #[serde(default = "one")]
         stride: usize,
+        /// Pixels taken away on every side of the output.
         #[serde(default)]
         padding: usize,
+        /// Whether a bias is added.
         #[serde(default = "yes")]
         bias: bool,
     },
     /// The largest of every window.
     #[serde(rename = "max_pool2d")]
     MaxPool2d {
+        /// The side of a window.
         kernel: usize,
+        /// Pixels between windows; the kernel where it isn't written.
         #[serde(default)]
         stride: Option<usize>,
     },
     /// The mean of every window.
     #[serde(rename = "avg_pool2d")]
     AvgPool2d {
+        /// The side of a window.
         kernel: usize,
+        /// Pixels between windows; the kernel where it isn't written.
         #[serde(default)]
         stride: Option<usize>,
     },
     /// Every pixel repeated `scale` times in height and width.
-    Upsample { scale: usize },
+    Upsample {
+        /// The factor.
+        scale: usize,
+    },
     /// Over the last axis.
     LayerNorm {},
     /// Over groups of channels.
-    GroupNorm { groups: usize },
+    GroupNorm {
+        /// Groups of channels.
+        groups: usize,
+    },
     /// Over batch, height and width.
     #[serde(rename = "batch_norm2d")]
     BatchNorm2d {},
     /// Appends the channels of an earlier layer's output (−1: the network's input).
-    Concat { with: i64 },
+    Concat {
+        /// The earlier layer, counted from 0; −1 for the network's input.
+        with: i64,
+    },
     /// Adds an earlier layer's output (−1: the network's input).
-    Add { with: i64 },
+    Add {
+        /// The earlier layer, counted from 0; −1 for the network's input.
+        with: i64,
+    },
     /// All axes of a sample into one.
     Flatten {},
     /// Each element dropped with probability `p` in training, the others scaled by 1/(1−p).
-    Dropout { p: f64 },
+    Dropout {
+        /// The probability of an element to be dropped.
+        p: f64,
+    },
     /// (x − mean) / std, fixed statistics kept in the buffers `N.mean` and `N.std`.
     Normalize {},
     /// max(x, 0).
     Relu {},
     /// x where positive, else slope·x.
     LeakyRelu {
+        /// The slope below 0.
         #[serde(default = "leaky_slope")]
         slope: f64,
     },

@@ -1,7 +1,7 @@
 //! Forward and backward by hand on the GPU: an output, and the gradients of parameters and input
 //! for a gradient of the output.
 //!
-//! cargo run --release --example gpu_inference
+//! cargo run --release --example 05_run_on_gpu
 
 use retrograd::gpu::{Choice, Gpu, GpuNetwork};
 use retrograd::nn::{Network, NetworkSpec};

@@ -1,7 +1,7 @@
 //! Trains a KAN wholly on the GPU: every step is one submit, nothing waits, losses come back when
 //! they are ready.
 //!
-//! cargo run --release --example gpu_native
+//! cargo run --release --example 05_train_on_gpu_native
 
 use retrograd::gpu::{Choice, Gpu, GpuAdam, GpuNetwork, TrainOptions};
 use retrograd::nn::{Network, NetworkSpec};

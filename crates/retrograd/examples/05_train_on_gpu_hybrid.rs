@@ -1,7 +1,7 @@
 //! Trains a small convolutional network with its gradients from the GPU and the optimizer on the
 //! CPU: any optimizer, and the gradient can be looked at.
 //!
-//! cargo run --release --example gpu_hybrid
+//! cargo run --release --example 05_train_on_gpu_hybrid
 
 use retrograd::gpu::{Choice, Gpu, GpuNetwork, TrainOptions};
 use retrograd::nn::{Network, NetworkSpec};
