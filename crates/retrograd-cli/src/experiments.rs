@@ -10,7 +10,7 @@ macro_rules! ready {
     ($name:literal) => {
         (
             $name,
-            include_str!(concat!("../../../experiments/", $name, ".toml")),
+            include_str!(concat!("../experiments/", $name, ".toml")),
         )
     };
 }

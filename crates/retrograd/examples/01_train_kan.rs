@@ -1,11 +1,11 @@
 //! Trains a Kolmogorov–Arnold network on a formula, prunes it, and draws what it learnt.
 //!
-//! cargo run --release --example 01_train_kan
+//! cargo run --release --example 01_train_kan -- kan.svg
 
 use retrograd::Target;
 use retrograd::kan::{
-    KanConfig, KanNetwork, PlotOptions, SymbolicNetwork, SymbolicOptions, TrainOptions, plot_svg,
-    prune,
+    Function, KanConfig, KanNetwork, PlotOptions, SymbolicNetwork, SymbolicOptions, TrainOptions,
+    plot_svg, prune,
 };
 use retrograd::nn::Sparsity;
 
@@ -39,14 +39,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let (network, params) = kan.into_parts();
     let pruned = prune(&network, &params, &x, 0.03)?;
-    let symbolic = SymbolicNetwork::from_kan(
-        &pruned.network,
-        &pruned.params,
-        &x,
-        &SymbolicOptions::default(),
-    )?;
+    let options = SymbolicOptions {
+        library: vec![Function::Identity, Function::Square, Function::Sin],
+        ..Default::default()
+    };
+    let symbolic = SymbolicNetwork::from_kan(&pruned.network, &pruned.params, &x, &options)?;
     println!("y = {}", symbolic.formula(0).rounded(2).text());
-    let svg = plot_svg(&pruned.network, &pruned.params, &x, &PlotOptions::default())?;
-    println!("a picture of it: {} bytes of SVG", svg.len());
+    // All three edges, the faint one among them.
+    let svg = plot_svg(&network, &params, &x, &PlotOptions::default())?;
+    match std::env::args().nth(1) {
+        Some(path) => std::fs::write(path, svg)?,
+        None => println!("a picture of {} bytes; name a file to keep it", svg.len()),
+    }
     Ok(())
 }
