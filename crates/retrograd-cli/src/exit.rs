@@ -3,11 +3,13 @@
 //! | code | meaning |
 //! |---|---|
 //! | 0 | done |
-//! | 1 | a check failed (`verify`) |
+//! | 1 | a check failed (`verify`, or the verification at the end of `train`) |
 //! | 2 | bad input, or anything else that went wrong |
 //! | 130 | stopped by Ctrl-C, the state saved |
 
 use std::process::ExitCode;
+
+use crate::log;
 
 /// How a command ended that did what it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +30,40 @@ pub fn report(result: Result) -> ExitCode {
         Ok(Outcome::CheckFailed) => return ExitCode::from(1),
         Err(error) => error,
     };
-    if let Some(retrograd::Error::Interrupted { .. }) = error.downcast_ref() {
-        eprintln!("{error}");
-        return ExitCode::from(130);
+    let (text, code) = match error.downcast_ref() {
+        Some(retrograd::Error::Interrupted { .. }) => (error.to_string(), 130),
+        _ => (format!("{error:#}"), 2),
+    };
+    log::error(&text, code);
+    ExitCode::from(code)
+}
+
+/// A command line that isn't understood, or one that asks for help.
+pub fn usage(error: &clap::Error) -> ExitCode {
+    // The style is what could not be read; the word alone must do.
+    let json = std::env::args_os().any(|a| a == "json" || a == "--log-format=json");
+    if error.use_stderr() && json {
+        log::install(log::Style {
+            json: true,
+            quiet: false,
+        });
+        log::error(error.to_string().trim_end(), 2);
+        return ExitCode::from(2);
     }
-    eprintln!("error: {error:#}");
-    ExitCode::from(2)
+    // Nothing can be done where even this cannot be written.
+    let _ = error.print();
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// `retrograd train --list | head -1`: a reader that has enough is no fault of ours. Without this
+/// the printing would panic.
+pub fn end_quietly_with_the_reader() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let text = info.payload_as_str().unwrap_or_default();
+        if text.starts_with("failed printing to std") {
+            std::process::exit(141);
+        }
+        usual(info);
+    }));
 }

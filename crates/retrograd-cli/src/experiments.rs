@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use retrograd::suggest::did_you_mean;
-use retrograd::train::Experiment;
+use retrograd::train::{Experiment, experiment_of};
 
 macro_rules! ready {
     ($name:literal) => {
@@ -65,6 +65,48 @@ pub fn open(name: &str) -> Result<Experiment> {
     )
 }
 
+/// The smaller variant of a ready experiment.
+pub fn small(name: &str) -> Result<Experiment> {
+    let variant = format!("{name}-small");
+    if names().any(|n| n == variant) || !names().any(|n| n == name) {
+        return open(&variant);
+    }
+    let have: Vec<_> = names().filter_map(|n| n.strip_suffix("-small")).collect();
+    bail!(
+        "--small: {name:?} has no smaller variant; these have: {}",
+        have.join(", ")
+    )
+}
+
+/// The experiment of a run's folder. One that isn't there may be a slip for one beside it.
+pub fn of_run(run: &Path) -> Result<Experiment> {
+    if run.is_dir() {
+        return Ok(experiment_of(run)?);
+    }
+    let folder = match run.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut runs: Vec<String> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.join("experiment.toml").is_file())
+        .filter_map(|path| Some(path.file_name()?.to_str()?.to_string()))
+        .collect();
+    runs.sort();
+    let name = run.file_name().unwrap_or_default().to_string_lossy();
+    let hint = did_you_mean(&name, runs.iter().map(String::as_str));
+    let there = match runs.as_slice() {
+        [] => "there is no run beside it".to_string(),
+        runs => format!("the runs beside it are: {}", runs.join(", ")),
+    };
+    bail!(
+        "{}: there is no such folder, needs one that train has written; {there}{hint}",
+        run.display()
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +136,18 @@ mod tests {
     #[test]
     fn an_unknown_name_gets_a_suggestion() {
         let message = open("moon").unwrap_err().to_string();
+        assert!(message.contains("did you mean \"moons\""), "{message}");
+        let message = small("moons").unwrap_err().to_string();
+        assert!(message.contains("no smaller variant"), "{message}");
+        assert_eq!(small("life").unwrap().name, "life-small");
+    }
+
+    #[test]
+    fn a_mistyped_run_gets_the_ones_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("moons")).unwrap();
+        std::fs::write(folder.path().join("moons/experiment.toml"), "").unwrap();
+        let message = of_run(&folder.path().join("mons")).unwrap_err().to_string();
         assert!(message.contains("did you mean \"moons\""), "{message}");
     }
 }

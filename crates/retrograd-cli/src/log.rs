@@ -1,15 +1,121 @@
-//! Warnings of the library, on stderr.
+//! What a command says beside its results: notes, progress, warnings and errors, all on stderr.
+//! Results go to stdout.
+//!
+//! With `--log-format json` every line on stderr is an object of its own. All have `event` and
+//! `time` (seconds since the command began); numbers that are not finite are `null`:
+//!
+//! | event | beside them |
+//! |---|---|
+//! | `note` | `text`: something found out |
+//! | `start` | `params`, `step`, `steps`, `steps_per_epoch` |
+//! | `step` | `step`, `loss`; at most ten a second |
+//! | `epoch` | `epoch`, `step`, `train_loss`, `lr`, `metrics`, `seconds`, `best` |
+//! | `picture` | `text`: the state drawn with letters |
+//! | `skipped` | `step`, `tensor` that was not finite |
+//! | `saved` | `path` of a checkpoint |
+//! | `stopped_early` | `best` epoch |
+//! | `verified` | `checks`, `passed`, `failed`, `unchecked`, … as in `summary.json` |
+//! | `done` | `run`, `report`, `summary` of a run that was trained |
+//! | `warning`, `error` | `text`; an error also `code`, the exit code |
 
 use std::fmt::{Debug, Write};
+use std::io::IsTerminal;
+use std::sync::OnceLock;
+use std::time::Instant;
 
+use serde_json::{Value, json};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Shows warnings and errors as the command shows its own.
-pub fn install() {
-    // It fails only if another one is there, and nothing else installs one.
+/// How things are said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Style {
+    /// No notes and no progress; warnings, errors and results stay.
+    pub quiet: bool,
+    /// One JSON object a line.
+    pub json: bool,
+}
+
+static STYLE: OnceLock<(Style, Instant)> = OnceLock::new();
+
+/// Sets the style, and shows the library's warnings as the command shows its own.
+pub fn install(style: Style) {
+    // Both fail only where they are there already, and nothing else sets them.
+    let _ = STYLE.set((style, Instant::now()));
     let _ = tracing::subscriber::set_global_default(Warnings);
+}
+
+/// The style in use.
+pub fn style() -> Style {
+    STYLE.get().map_or(Style::default(), |&(style, _)| style)
+}
+
+/// Whether stderr is a terminal that progress bars can be drawn on.
+pub fn draws() -> bool {
+    let Style { quiet, json } = style();
+    !quiet && !json && std::io::stderr().is_terminal() && !is_dumb()
+}
+
+/// Whether stdout is a terminal that animations can be drawn on.
+pub fn animates() -> bool {
+    std::io::stdout().is_terminal() && !is_dumb()
+}
+
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
+/// Something found out or decided.
+pub fn note(text: &str) {
+    if style().json {
+        event("note", json!({ "text": text }));
+    } else if !style().quiet {
+        eprintln!("{text}");
+    }
+}
+
+/// Something that may be wrong.
+pub fn warn(text: &str) {
+    if style().json {
+        event("warning", json!({ "text": text }));
+    } else {
+        eprintln!("{} {text}", painted("warning:", "33"));
+    }
+}
+
+/// What ends the command, with its exit code.
+pub fn error(text: &str, code: u8) {
+    if style().json {
+        event("error", json!({ "text": text, "code": code }));
+    } else if code == 130 {
+        eprintln!("{text}");
+    } else {
+        eprintln!("{} {text}", painted("error:", "31"));
+    }
+}
+
+/// One JSON line, where that is the style.
+pub fn event(name: &str, more: Value) {
+    let Some((Style { json: true, .. }, start)) = STYLE.get() else {
+        return;
+    };
+    let time = (start.elapsed().as_secs_f64() * 1e3).round() / 1e3;
+    let mut line = json!({ "event": name, "time": time });
+    if let (Some(line), Value::Object(more)) = (line.as_object_mut(), more) {
+        line.extend(more);
+    }
+    eprintln!("{line}");
+}
+
+/// Bold and coloured on a terminal, unless `NO_COLOR` is set.
+fn painted(text: &str, colour: &str) -> String {
+    let wanted = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    if wanted && std::io::stderr().is_terminal() && !is_dumb() {
+        format!("\x1b[1;{colour}m{text}\x1b[0m")
+    } else {
+        text.to_string()
+    }
 }
 
 struct Warnings;
@@ -27,8 +133,7 @@ impl Subscriber for Warnings {
     fn event(&self, event: &Event<'_>) {
         let mut message = Message(String::new());
         event.record(&mut message);
-        let level = event.metadata().level().as_str().to_lowercase();
-        eprintln!("{}: {}", level.replace("warn", "warning"), message.0);
+        warn(&message.0);
     }
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}

@@ -5,6 +5,7 @@ mod commands;
 mod exit;
 mod experiments;
 mod families;
+mod init;
 mod log;
 mod progress;
 
@@ -13,6 +14,12 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    log::install();
-    exit::report(commands::Cli::parse().run())
+    exit::end_quietly_with_the_reader();
+    match commands::Cli::try_parse() {
+        Ok(cli) => {
+            log::install(cli.style());
+            exit::report(cli.run())
+        }
+        Err(error) => exit::usage(&error),
+    }
 }

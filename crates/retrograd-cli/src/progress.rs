@@ -1,11 +1,13 @@
 //! What a person sees while a model trains: a bar with loss, rate and time left on a terminal,
 //! plain lines elsewhere. All of it on stderr; results go to stdout.
 
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use retrograd::train::{Event, Observer, Record};
+use retrograd::train::{Event, Observer, Record, Verification};
+use serde_json::{Map, Value, json};
+
+use crate::log;
 
 /// Shows a run's events.
 pub struct Progress {
@@ -30,12 +32,14 @@ struct Bars {
 /// Lines elsewhere than on a terminal come at most this often, the first and the last always.
 const LINES: Duration = Duration::from_secs(2);
 const REFRESH: Duration = Duration::from_millis(60);
+/// And steps as JSON.
+const STEPS: Duration = Duration::from_millis(100);
 
 impl Progress {
     /// For stderr as it is.
     pub fn new() -> Self {
         Progress {
-            bars: std::io::stderr().is_terminal().then(|| {
+            bars: log::draws().then(|| {
                 let all = MultiProgress::new();
                 let steps = all.add(ProgressBar::no_length());
                 let style = "{bar:28} {percent:>3}%  {msg}  {per_sec} left {eta}";
@@ -65,7 +69,15 @@ impl Progress {
                 // A terminal that is gone is no reason to stop.
                 let _ = bars.all.println(text);
             }
-            None => eprintln!("{text}"),
+            None => log::note(text),
+        }
+    }
+
+    /// A line above the bars that is said even with --quiet.
+    fn warn(&self, text: &str) {
+        match &self.bars {
+            Some(bars) => bars.all.suspend(|| log::warn(text)),
+            None => log::warn(text),
         }
     }
 
@@ -83,13 +95,88 @@ impl Progress {
             let elapsed = self.started.elapsed().as_secs_f64();
             let rate = (record.step - self.first_step) as f64 / elapsed.max(1e-9);
             let left = (self.steps - record.step.min(self.steps)) as f64 / rate.max(1e-9);
-            eprintln!(
+            log::note(&format!(
                 "epoch {}/{} {figures}  {rate:.0} steps/s, {left:.0} s left",
                 record.epoch,
                 self.steps / self.steps_per_epoch
-            );
+            ));
             self.printed = Some(Instant::now());
         }
+    }
+}
+
+impl Progress {
+    fn verified(&self, verification: &Verification) {
+        if !verification.failed() {
+            self.line(&format!(
+                "verified in {:.1} s: {}",
+                verification.seconds,
+                verification.sentence()
+            ));
+            return;
+        }
+        let problems: Vec<_> = verification.report.problems().cloned().collect();
+        self.warn(&format!(
+            "THE VERIFICATION OF THE TRAINED MODEL FAILED: {}\n{}",
+            verification.sentence(),
+            retrograd::verify::table(&problems)
+        ));
+    }
+
+    /// One line for an event; steps at most ten a second.
+    fn json(&mut self, event: &Event<'_>) {
+        let (name, more) = match event {
+            Event::Note(text) => ("note", json!({ "text": text })),
+            Event::Start {
+                params,
+                step,
+                steps,
+                steps_per_epoch,
+            } => (
+                "start",
+                json!({
+                    "params": params,
+                    "step": step,
+                    "steps": steps,
+                    "steps_per_epoch": steps_per_epoch,
+                }),
+            ),
+            Event::Step { step, loss } => {
+                if self.printed.is_some_and(|at| at.elapsed() < STEPS) {
+                    return;
+                }
+                self.printed = Some(Instant::now());
+                ("step", json!({ "step": step, "loss": loss }))
+            }
+            Event::Skipped { step, tensor } => {
+                ("skipped", json!({ "step": step, "tensor": tensor }))
+            }
+            Event::Epoch(record) => {
+                let metrics = record.metrics.iter();
+                let metrics: Map<String, Value> = metrics
+                    .map(|(name, value)| (name.clone(), json!(value)))
+                    .collect();
+                let more = json!({
+                    "epoch": record.epoch,
+                    "step": record.step,
+                    "train_loss": record.train_loss,
+                    "lr": record.lr,
+                    "metrics": metrics,
+                    "seconds": record.seconds,
+                    "best": record.best,
+                });
+                ("epoch", more)
+            }
+            Event::Picture(text) => ("picture", json!({ "text": text })),
+            Event::Saved(path) => ("saved", json!({ "path": path.display().to_string() })),
+            Event::SaveFailed(error) => {
+                let text = format!("{error}; the run goes on and tries again");
+                ("warning", json!({ "text": text }))
+            }
+            Event::StoppedEarly { best } => ("stopped_early", json!({ "best": best })),
+            Event::Verified(verification) => ("verified", verification.to_json()),
+        };
+        log::event(name, more);
     }
 }
 
@@ -109,6 +196,10 @@ pub fn figures(record: &Record) -> String {
 
 impl Observer for Progress {
     fn event(&mut self, event: Event<'_>) {
+        if log::style().json {
+            self.json(&event);
+            return;
+        }
         match event {
             Event::Note(text) => self.line(text),
             Event::Start {
@@ -166,10 +257,9 @@ impl Observer for Progress {
             }
             Event::Saved(_) => {}
             Event::SaveFailed(error) => {
-                self.line(&format!(
-                    "warning: {error}; the run goes on and tries again"
-                ));
+                self.warn(&format!("{error}; the run goes on and tries again"));
             }
+            Event::Verified(verification) => self.verified(verification),
             Event::StoppedEarly { best } => {
                 self.line(&format!("no better than epoch {best}: stopped early"));
             }
@@ -197,7 +287,7 @@ impl Rows {
     /// For a file of that many rows.
     pub fn new(file: &std::path::Path, rows: usize) -> Self {
         Rows {
-            bar: std::io::stderr().is_terminal().then(|| {
+            bar: log::draws().then(|| {
                 let bar = ProgressBar::new(rows as u64);
                 let style = "{bar:28} {percent:>3}%  {msg}  {per_sec} left {eta}";
                 if let Ok(style) = ProgressStyle::with_template(style) {

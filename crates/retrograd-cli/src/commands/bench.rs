@@ -10,7 +10,11 @@ use crate::exit::{Outcome, Result};
 
 /// Times named workloads: the median and the minimum of a step, after warm-up.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: retrograd bench mlp-256 --threads 2 --json mlp.json")]
+#[command(after_help = "\
+Examples:
+  retrograd bench --list
+  retrograd bench mlp-256 'kan-*' --threads 2 --json figures.json
+  retrograd bench --device gpu --profile")]
 pub struct BenchArgs {
     /// The workloads; all of them where none is given. A final * stands for any ending.
     #[arg(value_name = "NAME")]

@@ -4,6 +4,11 @@ use crate::exit::{Outcome, Result};
 
 /// Lists what models can be computed on.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  retrograd devices
+  retrograd train digits --device gpu:0      an adapter by its number
+  retrograd train digits --device gpu:nvidia or by a part of its name")]
 pub struct DevicesArgs {}
 
 pub fn run(args: DevicesArgs) -> Result {

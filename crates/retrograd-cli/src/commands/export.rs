@@ -2,13 +2,18 @@
 
 use std::path::PathBuf;
 
-use retrograd::train::experiment_of;
-
 use crate::exit::Result;
-use crate::families;
+use crate::{experiments, families};
 
 /// Writes a trained model in another form.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  retrograd export runs/checkerboard --out circuit.v   an automaton as Verilog
+  retrograd export runs/kan-digits --plot              a KAN's functions drawn
+  retrograd export runs/kan-digits --kan frozen-i8     and its weights in bytes
+
+Weights under PyTorch's names are in every run as model.safetensors.")]
 pub struct ExportArgs {
     /// The folder of a run.
     #[arg(value_name = "RUN")]
@@ -26,7 +31,7 @@ pub struct ExportArgs {
 }
 
 pub fn run(args: ExportArgs) -> Result {
-    let experiment = experiment_of(&args.run)?;
+    let experiment = experiments::of_run(&args.run)?;
     let family = families::find(experiment.family())?;
     let Some(export) = family.export else {
         anyhow::bail!("export: the family {:?} has nothing to export", family.name);

@@ -1,8 +1,11 @@
 //! The subcommands, one file each.
 
 mod bench;
+mod completions;
 mod devices;
 mod export;
+mod init;
+mod man;
 mod run;
 mod train;
 mod verify;
@@ -10,40 +13,91 @@ mod verify;
 pub use export::ExportArgs;
 pub use run::RunArgs;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::exit::Result;
+use crate::log::Style;
 
 /// Trains small and unusual networks, with a backward pass that is fast, repeatable bit for bit,
 /// and proven right.
 #[derive(Debug, Parser)]
 #[command(name = "retrograd", version, max_term_width = 100)]
-#[command(after_help = "Exit codes: 0 done, 1 a check failed, 2 an error, 130 stopped by Ctrl-C.")]
+#[command(after_help = "\
+Examples:
+  retrograd train moons                      a first run, in a second
+  retrograd train --list                     what else is ready
+  retrograd init wine.csv --target quality   an experiment for your own table
+  retrograd verify                           every gradient against its oracles
+
+Exit codes:
+  0    done
+  1    a check failed: in verify, or at the end of train
+  2    bad input, or anything else that went wrong
+  130  stopped by Ctrl-C, the state saved
+
+Environment:
+  NO_COLOR        no colours where it is set; none elsewhere than on a terminal
+  RETROGRAD_DATA  where fetched data sets are, instead of ~/.cache/retrograd")]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// No progress and no notes; results, warnings and errors are still printed.
+    #[arg(long, short, global = true, help_heading = "Output")]
+    quiet: bool,
+    /// How progress, notes, warnings and errors are written to stderr.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        default_value = "text",
+        help_heading = "Output"
+    )]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// For people.
+    Text,
+    /// An object a line: `event` (start, step, epoch, saved, verified, done, note, warning, error
+    /// …), `time` in seconds, and what belongs to it.
+    Json,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Init(init::InitArgs),
     Train(train::TrainArgs),
     Verify(verify::VerifyArgs),
     Run(RunArgs),
     Export(ExportArgs),
     Devices(devices::DevicesArgs),
     Bench(bench::BenchArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
 }
 
 impl Cli {
     /// Runs the subcommand.
     pub fn run(self) -> Result {
         match self.command {
+            Command::Init(args) => init::run(args),
             Command::Train(args) => train::run(args),
             Command::Verify(args) => verify::run(args),
             Command::Run(args) => run::run(args),
             Command::Export(args) => export::run(args),
             Command::Devices(args) => devices::run(args),
             Command::Bench(args) => bench::run(args),
+            Command::Completions(args) => completions::run(args),
+            Command::Man(args) => man::run(args),
+        }
+    }
+
+    /// How the command says things beside its results.
+    pub fn style(&self) -> Style {
+        Style {
+            quiet: self.quiet,
+            json: self.log_format == LogFormat::Json,
         }
     }
 }

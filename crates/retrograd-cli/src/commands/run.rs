@@ -2,17 +2,16 @@
 
 use std::path::PathBuf;
 
-use retrograd::train::experiment_of;
-
 use crate::exit::Result;
-use crate::families;
+use crate::{experiments, families};
 
 /// Uses a trained model: the files or options that it takes depend on its family.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  retrograd run runs/wine new.csv --out predictions.csv\n  \
-                  retrograd run runs/denoise-micrograph *.mrc --out denoised"
-)]
+#[command(after_help = "\
+Examples:
+  retrograd run runs/wine new.csv --out predictions.csv
+  retrograd run runs/denoise-micrograph *.mrc --out denoised
+  retrograd run runs/checkerboard --size 64x64 --gif growth.gif")]
 pub struct RunArgs {
     /// The folder of a run.
     #[arg(value_name = "RUN")]
@@ -53,7 +52,7 @@ pub struct RunArgs {
 }
 
 pub fn run(args: RunArgs) -> Result {
-    let experiment = experiment_of(&args.run)?;
+    let experiment = experiments::of_run(&args.run)?;
     let family = families::find(experiment.family())?;
     let Some(run) = family.run else {
         anyhow::bail!("run: the family {:?} has nothing to run", family.name);

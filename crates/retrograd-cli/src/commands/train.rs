@@ -5,18 +5,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use clap::ValueEnum;
-use retrograd::train::{Mode, OnNan, Placement, Session, Summary, experiment_of};
+use retrograd::train::{Mode, OnNan, Placement, Session, Summary, Verification};
+use serde_json::json;
 
 use crate::exit::{Outcome, Result};
 use crate::progress::Progress;
-use crate::{experiments, families};
+use crate::{experiments, families, log};
 
 /// Trains a model: a ready experiment or your own.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  retrograd train --list\n  retrograd train waves --seed 1\n  \
-                        retrograd train --resume runs/waves --epochs 400"
-)]
+#[command(after_help = "\
+Examples:
+  retrograd train --list
+  retrograd train moons --seed 1
+  retrograd train wine.toml --out runs/first --threads 2
+  retrograd train --resume runs/moons --epochs 120
+
+Exit codes:
+  0    trained
+  1    trained, but the verification at the end failed
+  2    bad input, or anything else that went wrong
+  130  stopped by Ctrl-C, the state saved: --resume goes on")]
 pub struct TrainArgs {
     /// A ready experiment (see --list), or an experiment file.
     #[arg(value_name = "NAME|FILE.toml", required_unless_present_any = ["list", "resume"])]
@@ -51,6 +60,10 @@ pub struct TrainArgs {
     /// What a GPU does: native, whole steps; hybrid, gradients for the CPU's optimizer.
     #[arg(long, value_name = "MODE", default_value = "native")]
     mode: ModeArg,
+    /// Leaves out the verification of the trained model at the end: central differences, f32
+    /// against f64, and threads on a small batch; it takes a few seconds at most.
+    #[arg(long)]
+    no_verify: bool,
     #[command(flatten)]
     threads: super::Threads,
 }
@@ -96,9 +109,9 @@ pub fn run(args: TrainArgs) -> Result {
         return Ok(Outcome::Done);
     }
     let mut experiment = match (&args.experiment, &args.resume) {
-        (Some(name), _) if args.small => experiments::open(&format!("{name}-small"))?,
+        (Some(name), _) if args.small => experiments::small(name)?,
         (Some(name), _) => experiments::open(name)?,
-        (None, Some(run)) => experiment_of(run)?,
+        (None, Some(run)) => experiments::of_run(run)?,
         (None, None) => anyhow::bail!("train: needs an experiment or --resume RUN"),
     };
     let train = &mut experiment.train;
@@ -122,7 +135,9 @@ pub fn run(args: TrainArgs) -> Result {
         DeviceArg::Cpu => Placement::Cpu,
         DeviceArg::Gpu(adapter) => Placement::Gpu { adapter, mode },
     };
-    let session = Session::new(experiment).placed(placement);
+    let session = Session::new(experiment)
+        .placed(placement)
+        .verified(!args.no_verify);
     let (session, run) = match (args.resume, args.out) {
         (Some(run), _) => (session.resuming(&run), run),
         (None, Some(run)) => (session.in_folder(&run), run),
@@ -148,7 +163,23 @@ pub fn run(args: TrainArgs) -> Result {
         result => result?,
     };
     print_summary(&summary, &run);
-    Ok(Outcome::Done)
+    log::event(
+        "done",
+        json!({
+            "run": run.display().to_string(),
+            "report": run.join("report.html").display().to_string(),
+            "summary": summary.to_json(),
+        }),
+    );
+    let failed = summary
+        .verification
+        .as_ref()
+        .is_some_and(Verification::failed);
+    Ok(if failed {
+        Outcome::CheckFailed
+    } else {
+        Outcome::Done
+    })
 }
 
 /// `runs/NAME`, or the first of `runs/NAME-2`, … that isn't there yet.
@@ -168,7 +199,7 @@ fn stop_flag() -> anyhow::Result<&'static AtomicBool> {
         if STOP.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
         }
-        eprintln!("stopping after this step; once more ends at once without saving");
+        log::note("stopping after this step; once more ends at once without saving");
     })
     .context("cannot listen for Ctrl-C")?;
     Ok(&STOP)
@@ -180,6 +211,9 @@ fn print_summary(summary: &Summary, run: &Path) {
         if value.is_number() || value.is_boolean() || value.is_string() {
             println!("{name:20} {value}");
         }
+    }
+    if let Some(verification) = &summary.verification {
+        println!("{:20} {}", "verification", verification.sentence());
     }
     println!("{:20} {}", "run", run.display());
     println!("{:20} {}", "report", run.join("report.html").display());

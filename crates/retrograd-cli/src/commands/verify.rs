@@ -1,6 +1,6 @@
 //! `retrograd verify`
 
-use std::io::{IsTerminal, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,10 +14,16 @@ use crate::exit::{Outcome, Result};
 /// Checks gradients against independent oracles: central differences in f64, PyTorch's bundles,
 /// predicted f32 bounds, threads, trajectories, and mutants that every check must catch.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Exit codes: 0 everything was checked and passed, 1 something failed or \
-                        could not be checked, 2 a file that is no bundle."
-)]
+#[command(after_help = "\
+Examples:
+  retrograd verify                              the built-in models, about a minute
+  retrograd verify --mutants                    every deliberate fault, and what caught it
+  retrograd verify --against bundles/*.safetensors --json report.json
+
+Exit codes:
+  0  everything was checked and passed
+  1  something failed, or could not be checked
+  2  a file that is no bundle, or anything else that went wrong")]
 pub struct VerifyArgs {
     /// Checks reference bundles (safetensors) instead of the built-in models.
     #[arg(long, value_name = "FILE", num_args = 1..)]
@@ -52,6 +58,7 @@ fn check(args: VerifyArgs) -> Result {
     let options = Options {
         progress: Some(Arc::new(move |what: &str| {
             shown.set_message(what.to_string());
+            crate::log::event("note", serde_json::json!({ "text": what }));
         })),
         ..Options::default()
     };
@@ -135,17 +142,24 @@ fn built_in(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<R
     Ok(report)
 }
 
-/// Prints rows above the progress bar.
+/// Prints rows above the progress bar; with --quiet those that did not pass.
 fn print_rows(bar: &ProgressBar, report: &Report) {
+    let rows: Vec<_> = match crate::log::style().quiet {
+        true => report.problems().cloned().collect(),
+        false => report.rows.clone(),
+    };
+    if rows.is_empty() {
+        return;
+    }
     bar.suspend(|| {
         let mut out = std::io::stdout().lock();
-        let _ = writeln!(out, "{}", table(&report.rows));
+        let _ = writeln!(out, "{}", table(&rows));
     });
 }
 
 /// On a terminal only: elsewhere the tables themselves show how far it is.
 fn progress_bar() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
+    if !crate::log::draws() {
         return ProgressBar::hidden();
     }
     let style = "{bar:30} {pos}/{len} {elapsed} {msg}";

@@ -63,7 +63,7 @@ fn run(experiment: &Experiment, args: &RunArgs) -> Result<Outcome> {
         // A spool for every file: what was unpacked goes when the file is done.
         let file = ImageFile::open(input, &Spool::new()?)?;
         for warning in &file.warnings {
-            eprintln!("warning: {}: {warning}", input.display());
+            crate::log::warn(&format!("{}: {warning}", input.display()));
         }
         let mut rows = Rows::new(input, file.height * file.sections);
         denoiser.denoise_file(&file, output, &label, &plan, |done| rows.done(done))?;

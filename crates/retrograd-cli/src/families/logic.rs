@@ -1,6 +1,6 @@
 //! Differentiable-logic automata on the command line.
 
-use std::io::{IsTerminal, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -67,7 +67,7 @@ fn run(experiment: &Experiment, args: &RunArgs) -> Result<Outcome> {
     let mut player = Player::new(&circuit, start, spec.fire_rate, size, key)?;
     let read = data.read_channels();
     let mut film = vec![player.grid.clone()];
-    let live = args.gif.is_none() && std::io::stdout().is_terminal();
+    let live = args.gif.is_none() && crate::log::animates();
     let mut busy = Duration::ZERO;
     for t in 0..steps {
         let before = Instant::now();

@@ -59,7 +59,8 @@ fn run(_: &Experiment, args: &RunArgs) -> Result<Outcome> {
         .first()
         .map_or(0, |(_, cells)| cells.len());
     if predictions.left_out > 0 {
-        eprintln!("{} rows with missing values left out", predictions.left_out);
+        let left_out = predictions.left_out;
+        crate::log::note(&format!("{left_out} rows with missing values left out"));
     }
     for (name, value) in &predictions.metrics {
         println!("{name:20} {value}");

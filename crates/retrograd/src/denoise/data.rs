@@ -10,6 +10,7 @@ use crate::data::image::{Image, ImageFile, Spool};
 use crate::data::patches::Scene;
 use crate::data::synthetic::{Micrograph, photograph, with_gaussian_noise};
 use crate::rng::Key;
+use crate::suggest::explain;
 use crate::train::Experiment;
 use crate::{Error, Result};
 
@@ -101,7 +102,7 @@ impl DataSpec {
     /// From an experiment's `[data]` table.
     pub fn parse(table: &toml::Table) -> Result<Self> {
         let spec: Self = table.clone().try_into().map_err(|e: toml::de::Error| {
-            Error::invalid("[data]", e.message(), "a denoiser's data")
+            Error::invalid("[data]", explain(e.message()), "a denoiser's data")
         })?;
         if spec.patch == 0 {
             return Err(Error::invalid("data.patch", 0, "at least 1"));

@@ -35,6 +35,7 @@ pub use task::DenoiseTask;
 
 use crate::loss_image::ImageTerms;
 use crate::nn::{LayerSpec, NetworkSpec};
+use crate::suggest::explain;
 use crate::{Error, Result};
 
 /// The `[model]` table of a denoiser.
@@ -116,10 +117,9 @@ impl Architecture {
 impl DenoiserSpec {
     /// From an experiment's `[model]` table.
     pub fn parse(table: &toml::Table) -> Result<Self> {
-        let spec: Self = table
-            .clone()
-            .try_into()
-            .map_err(|e: toml::de::Error| Error::invalid("[model]", e.message(), "a denoiser"))?;
+        let spec: Self = table.clone().try_into().map_err(|e: toml::de::Error| {
+            Error::invalid("[model]", explain(e.message()), "a denoiser")
+        })?;
         if spec.family != "denoise" {
             return Err(Error::invalid("model.family", &spec.family, "denoise"));
         }

@@ -14,13 +14,17 @@ use crate::data::patches::{PatchSpec, Plane, Scene, split_by_file};
 use crate::data::quality::{compare, correlation};
 use crate::loss_image::ImageLoss;
 use crate::nn::{LayerSpec, Network};
-use crate::train::{Content, Example, Experiment, Figure, Findings, Metrics, Task};
+use crate::train::{Content, Example, Experiment, Figure, Findings, Metrics, Specimen, Task};
 use crate::{Error, Loss, Model, Pass, Result, Target};
 
 /// Patches in a batch, where the experiment doesn't say.
 const BATCH: usize = 8;
 /// The most batches of validation after an epoch.
 const VALIDATION_STEPS: u64 = 16;
+/// The side of the patch that a trained network is verified on, and from how many parameters on a
+/// smaller one does. Both are sides of images that can be halved three times.
+const SPECIMEN: usize = 16;
+const LARGE: usize = 500_000;
 /// The side of the largest picture in the report.
 const PICTURE: usize = 384;
 
@@ -281,6 +285,47 @@ impl Task for DenoiseTask {
             metrics.push(("gain_db".to_string(), 10.0 * (before / after).log10()));
         }
         Ok(metrics)
+    }
+
+    /// A corner of the first patch, with the network for images of that size.
+    fn specimen(&mut self) -> Result<Specimen<Network>> {
+        let mut example = None;
+        self.batch(0, &mut example)?;
+        let Example { input, target } = example.expect("a batch");
+        let [_, patch, _] = self.network.output_shape() else {
+            return Err(Error::invalid("a denoiser's input", "no image", "one"));
+        };
+        let patch = *patch;
+        let small = if self.network.layout().len() > LARGE {
+            SPECIMEN / 2
+        } else {
+            SPECIMEN
+        };
+        let side = small.min(patch);
+        let corner = |values: &[f32]| -> Vec<f32> {
+            let rows = values.chunks_exact(patch).take(side);
+            rows.flat_map(|row| row[..side].iter().copied()).collect()
+        };
+        let mut weights = target.weights.as_deref().map(corner);
+        // A blind spot that the corner happens to have none of.
+        if let Some(weights) = &mut weights
+            && weights.iter().all(|&w| w == 0.0)
+        {
+            weights[0] = 1.0;
+        }
+        let example = Example {
+            input: corner(&input),
+            target: Target {
+                values: corner(&target.values),
+                weights,
+                ..Target::default()
+            },
+        };
+        let model = Network::new(&network_spec(&self.layers, side, side))?;
+        Ok(Specimen {
+            example,
+            model: Some(model),
+        })
     }
 
     fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {

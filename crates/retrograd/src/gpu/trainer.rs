@@ -57,6 +57,11 @@ impl GpuTrainer {
 }
 
 impl Accelerator<Network> for GpuTrainer {
+    fn name(&self) -> String {
+        let adapter = self.network.gpu().description();
+        format!("{} ({})", adapter.name, adapter.backend)
+    }
+
     fn mode(&self) -> Mode {
         match self.optimizer {
             Some(_) => Mode::Native,

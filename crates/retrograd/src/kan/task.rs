@@ -23,8 +23,8 @@ use crate::data::{Batches, DataSpec, Dataset, Targets};
 use crate::nn::{Base, Network, Outside, Sparsity};
 use crate::rng::Key;
 use crate::train::{
-    Content, Example, Experiment, Figure, Findings, Metrics, Task, experiment_of, load_weights,
-    model_file,
+    Content, Example, Experiment, Figure, Findings, Metrics, Specimen, Task, experiment_of,
+    first_samples, load_weights, model_file,
 };
 use crate::{Error, Loss, Model, Pass, Result, Target};
 
@@ -135,7 +135,8 @@ impl KanTask {
                 ));
             }
             let own: Generated = value.clone().try_into().map_err(|e: toml::de::Error| {
-                Error::invalid(format!("[data] {key}"), e.message(), "samples, and a seed")
+                let problem = crate::suggest::explain(e.message());
+                Error::invalid(format!("[data] {key}"), problem, "samples, and a seed")
             })?;
             if !(10..=10_000_000).contains(&own.samples) {
                 let what = format!("[data] {key}.samples");
@@ -306,6 +307,10 @@ impl Task for KanTask {
             Some(data) => self.measure(params, data),
             None => Vec::new(),
         })
+    }
+
+    fn specimen(&mut self) -> Result<Specimen<Network>> {
+        Ok(first_samples(&self.train))
     }
 
     fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {

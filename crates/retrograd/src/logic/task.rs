@@ -11,7 +11,7 @@ use super::patterns::{Goal, LogicData, Start};
 use super::{BitGrid, HardCircuit, LogicBatch, LogicCa, LogicSpec, channel_target, picture};
 use crate::data::write_whole;
 use crate::rng::Key;
-use crate::train::{Content, Example, Experiment, Figure, Findings, Metrics, Task};
+use crate::train::{Content, Example, Experiment, Figure, Findings, Metrics, Specimen, Task};
 use crate::{Error, Loss, Result};
 
 /// An automaton's experiment.
@@ -229,6 +229,31 @@ impl Task for LogicTask {
             }
         }
         Ok(())
+    }
+
+    /// A small grid, wider than high, of random states between 0 and 1 and a random goal.
+    fn specimen(&mut self) -> Result<Specimen<LogicCa>> {
+        let spec = self.model.spec();
+        let size @ [_, height, width] = [1, 4, 5];
+        let mut stream = Key::new(self.seed).purpose("specimen").stream();
+        let cells = height * width;
+        let state = (0..cells * spec.channels).map(|_| stream.uniform_f32());
+        let state: Vec<f32> = state.collect();
+        let fire = (spec.fire_rate < 1.0).then(|| {
+            let rate = spec.fire_rate as f32;
+            let draws = (0..spec.steps * cells).map(|_| stream.uniform_f32() < rate);
+            draws.collect()
+        });
+        let read = self.data.read_channels();
+        let goal = (0..cells * read).map(|_| (stream.u32() & 1) as f32);
+        let goal: Vec<f32> = goal.collect();
+        Ok(Specimen {
+            example: Example {
+                input: LogicBatch::new(&self.model, state, size, fire)?,
+                target: channel_target(&goal, read, spec.channels),
+            },
+            model: None,
+        })
     }
 
     fn evaluate(&mut self, params: &[f32], _epoch: u64) -> Result<Metrics> {

@@ -42,6 +42,8 @@ pub struct Arrived {
 
 /// Computes steps of a model on another device.
 pub trait Accelerator<M: Model> {
+    /// The device's name, for the report.
+    fn name(&self) -> String;
     /// Whether whole steps are taken ([`Accelerator::step`]), or gradients brought back.
     fn mode(&self) -> Mode;
 

@@ -38,6 +38,12 @@ pub struct Progress {
     /// Seconds in steps.
     #[serde(with = "exact")]
     pub stepping: f64,
+    /// Seconds of those in making batches.
+    #[serde(with = "exact", default)]
+    pub loading: f64,
+    /// Seconds of those in the optimizer.
+    #[serde(with = "exact", default)]
+    pub updating: f64,
     /// Seconds in evaluations.
     #[serde(with = "exact")]
     pub evaluating: f64,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::Metrics;
+use super::{Metrics, Verification};
 
 /// The figures of an evaluated epoch.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,6 +74,8 @@ pub enum Event<'a> {
     Saved(&'a Path),
     /// A checkpoint could not be written; the run goes on and tries again.
     SaveFailed(&'a crate::Error),
+    /// The trained model was verified.
+    Verified(&'a Verification),
     /// No better figure for the epochs that `early_stopping` allows.
     StoppedEarly {
         /// The best epoch.
@@ -114,6 +116,8 @@ pub struct Summary {
     pub skipped_steps: u64,
     /// The epoch whose parameters were kept as the best.
     pub best_epoch: Option<u64>,
+    /// The trained model's verification, where it was asked for.
+    pub verification: Option<Verification>,
     /// What the family adds.
     pub more: Map<String, Value>,
 }
@@ -131,6 +135,9 @@ impl Summary {
         put("validation_loss", json!(self.validation_loss));
         put("skipped_steps", json!(self.skipped_steps));
         put("best_epoch", json!(self.best_epoch));
+        if let Some(verification) = &self.verification {
+            put("verification", verification.to_json());
+        }
         map.extend(self.more.clone());
         Value::Object(map)
     }

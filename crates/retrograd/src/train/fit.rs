@@ -17,9 +17,10 @@ use super::report;
 use super::step::{BadNumber, Clip, Stepper, find_bad};
 use super::{
     Accelerator, Arrived, CHECKPOINT_SECONDS, Event, Example, Experiment, MakeAccelerator, Mode,
-    Observer, OnNan, Record, Summary, Task, TrainSpec,
+    Observer, OnNan, Record, Specimen, Summary, Task, TrainSpec, Verification,
 };
 use crate::rng::Key;
+use crate::verify::{self, Link, Report, Row};
 use crate::{Buffer, Error, Loss, Model, Pass, Result};
 
 pub(super) struct Fit<'a, T: Task> {
@@ -45,6 +46,10 @@ pub(super) struct Fit<'a, T: Task> {
     best_changed: bool,
     saved: Instant,
     lr: f64,
+    /// Whether the trained model is verified.
+    pub(super) verify: bool,
+    /// What computes the steps, for the report.
+    device: String,
 }
 
 impl<'a, T: Task> Fit<'a, T> {
@@ -90,6 +95,8 @@ impl<'a, T: Task> Fit<'a, T> {
             metrics: MetricsFile::default(),
             saved: Instant::now(),
             lr: 0.0,
+            verify: false,
+            device: report::cpu(),
         })
     }
 
@@ -107,6 +114,11 @@ impl<'a, T: Task> Fit<'a, T> {
                 "1 with --mode native; --mode hybrid accumulates",
             ));
         }
+        let mode = match made.mode() {
+            Mode::Native => "native",
+            Mode::Hybrid => "hybrid, the optimizer on the CPU",
+        };
+        self.device = format!("{}, {mode}", made.name());
         self.accelerator = Some(made);
         self.accelerated_from = self.progress.step;
         Ok(())
@@ -242,7 +254,9 @@ impl<'a, T: Task> Fit<'a, T> {
         if let Some(accelerator) = &mut self.accelerator
             && accelerator.mode() == Mode::Native
         {
+            let start = Instant::now();
             self.task.batch(first, &mut self.example)?;
+            self.progress.loading += start.elapsed().as_secs_f64();
             let example = self.example.as_ref().expect("a task gives a batch");
             let pass = Pass::training(key.step(first));
             let skip = spec.on_nan == OnNan::Skip;
@@ -259,7 +273,9 @@ impl<'a, T: Task> Fit<'a, T> {
         let mut value = 0.0;
         for i in 0..batches {
             let step = first + i;
+            let start = Instant::now();
             self.task.batch(step, &mut self.example)?;
+            self.progress.loading += start.elapsed().as_secs_f64();
             let example = self.example.as_ref().expect("a task gives a batch");
             let pass = Pass::training(key.step(step));
             let stepper = &mut self.stepper;
@@ -275,7 +291,10 @@ impl<'a, T: Task> Fit<'a, T> {
                 self.task.model_mut().absorb(stepper.tape());
             }
         }
-        let penalty = self.stepper.update(self.task.model(), &clip, self.lr)?;
+        let start = Instant::now();
+        let penalty = self.stepper.update(self.task.model(), &clip, self.lr);
+        self.progress.updating += start.elapsed().as_secs_f64();
+        let penalty = penalty?;
         self.progress.step += batches;
         self.progress.loss_sum += value + penalty;
         self.progress.loss_count += 1;
@@ -519,6 +538,7 @@ impl<'a, T: Task> Fit<'a, T> {
             validation_loss: last.and_then(|r| r.get("validation_loss")),
             skipped_steps: progress.skipped,
             best_epoch: progress.best.map(|best| best.epoch),
+            verification: None,
             more: Default::default(),
         };
         let best = progress.best.map(|best| best.epoch);
@@ -535,8 +555,18 @@ impl<'a, T: Task> Fit<'a, T> {
         let Some(folder) = &self.folder else {
             return Ok(summary);
         };
+        let start = Instant::now();
         let findings = self.task.finish(&self.best_params, folder.path())?;
+        let finishing = start.elapsed().as_secs_f64();
         summary.more.extend(findings.summary);
+        if self.verify {
+            let verification = self.verification();
+            self.observer.event(Event::Verified(&verification));
+            summary.verification = Some(verification);
+        }
+        let Some(folder) = &self.folder else {
+            return Ok(summary);
+        };
         self.metrics.rewrite(&folder.metrics(), &self.records)?;
         let json = serde_json::to_string_pretty(&summary.to_json()).expect("plain values");
         folder.write(&folder.summary(), &(json + "\n"))?;
@@ -550,9 +580,45 @@ impl<'a, T: Task> Fit<'a, T> {
             progress: &self.progress,
             records: &self.records,
             figures: &findings.figures,
+            finishing,
+            device: &self.device,
         });
         folder.write(&folder.report(), &page)?;
         Ok(summary)
+    }
+
+    /// Checks the best parameters on the task's specimen. That it cannot be done is a finding, not
+    /// the end of a run that is otherwise whole.
+    fn verification(&mut self) -> Verification {
+        let start = Instant::now();
+        let name = &self.experiment.name;
+        let report = self.check_specimen().unwrap_or_else(|error| Report {
+            rows: vec![Row::unchecked(
+                name,
+                "the model",
+                Link::Differences,
+                error.to_string(),
+            )],
+        });
+        Verification {
+            report,
+            seconds: start.elapsed().as_secs_f64(),
+        }
+    }
+
+    fn check_specimen(&mut self) -> Result<Report> {
+        let Specimen { example, mut model } = self.task.specimen()?;
+        if let Some(model) = &mut model {
+            set_buffers(model, &self.best_buffers)?;
+            for pattern in &self.spec.freeze {
+                model.layout_mut().freeze(pattern)?;
+            }
+        }
+        let model = model.as_ref().unwrap_or(self.task.model());
+        let loss = self.task.loss();
+        let Example { input, target } = &example;
+        let name = &self.experiment.name;
+        verify::check_trained(name, model, &self.best_params, input, target, loss)
     }
 }
 

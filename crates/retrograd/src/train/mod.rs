@@ -18,6 +18,7 @@ mod step;
 mod task;
 #[cfg(test)]
 mod tests;
+mod verification;
 
 pub use accelerator::{Accelerator, Arrived, MakeAccelerator, Mode, Placement};
 pub use checkpoint::{Metadata, load_weights};
@@ -25,7 +26,9 @@ pub use event::{Event, Observer, Quiet, Record, Summary};
 pub use experiment::{CHECKPOINT_SECONDS, Experiment, OnNan, TrainSpec};
 pub use files::{NamedTensor, TensorFile, Values};
 pub use folder::{experiment_of, model_file};
+pub(crate) use network::first_samples;
 pub use network::{NetworkTask, Predictions, TrainedNetwork};
 pub use session::Session;
 pub use step::{BadNumber, Clip, Stepper};
-pub use task::{Content, Example, Figure, Findings, Metrics, Task};
+pub use task::{Content, Example, Figure, Findings, Metrics, Specimen, Task};
+pub use verification::{LinkSummary, Verification};

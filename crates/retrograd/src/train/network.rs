@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::report::scatter;
 use super::{
-    Content, Example, Experiment, Figure, Findings, Metadata, Metrics, Task, load_weights,
+    Content, Example, Experiment, Figure, Findings, Metadata, Metrics, Specimen, Task, load_weights,
 };
 use crate::data::{Batches, DataSpec, Dataset, NewData, Preparation, Targets, TaskKind};
 use crate::nn::{Network, NetworkSpec};
@@ -16,6 +16,8 @@ use crate::{Error, Loss, Model, Pass, Result, Target};
 const BATCH: usize = 32;
 /// Samples at a time in evaluation and inference: enough to keep every core busy on small layers.
 const EVALUATED: usize = 1024;
+/// Samples that a trained network is verified on.
+pub(crate) const SPECIMEN: usize = 8;
 /// The key of the preparation in a checkpoint's metadata.
 const PREPARATION: &str = "preparation";
 
@@ -273,8 +275,22 @@ impl Task for NetworkTask {
         Ok(findings)
     }
 
+    fn specimen(&mut self) -> Result<Specimen<Network>> {
+        Ok(first_samples(&self.train))
+    }
+
     fn metadata(&self) -> Metadata {
         vec![(PREPARATION.into(), self.preparation.to_json())]
+    }
+}
+
+/// The first samples of a data set, to verify a network on.
+pub(crate) fn first_samples(data: &Dataset) -> Specimen<Network> {
+    let (mut input, mut target) = (Vec::new(), Target::default());
+    data.gather_range(0..data.len().min(SPECIMEN), &mut input, &mut target);
+    Specimen {
+        example: Example { input, target },
+        model: None,
     }
 }
 

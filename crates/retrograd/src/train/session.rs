@@ -13,6 +13,7 @@ pub struct Session<'a> {
     experiment: Experiment,
     folder: Place,
     placement: Placement,
+    verify: bool,
     stop: Option<&'a AtomicBool>,
     observer: Option<&'a mut (dyn Observer + Send)>,
 }
@@ -31,6 +32,7 @@ impl<'a> Session<'a> {
             experiment,
             folder: Place::Memory,
             placement: Placement::Cpu,
+            verify: false,
             stop: None,
             observer: None,
         }
@@ -52,6 +54,13 @@ impl<'a> Session<'a> {
     /// Where steps are computed.
     pub fn placed(mut self, placement: Placement) -> Self {
         self.placement = placement;
+        self
+    }
+
+    /// Whether the trained model is verified at the end, for summary and report; it takes from a
+    /// part of a second to a few. Only in a folder, and not unless asked for.
+    pub fn verified(mut self, verify: bool) -> Self {
+        self.verify = verify;
         self
     }
 
@@ -126,6 +135,7 @@ impl<'a> Session<'a> {
         };
         let resume = matches!(self.folder, Place::Resume(_));
         let mut fit = Fit::new(&self.experiment, task, observer, self.stop, resume)?;
+        fit.verify = self.verify;
         match &self.folder {
             Place::Memory => fit.accelerate(make)?,
             Place::New(path) => {

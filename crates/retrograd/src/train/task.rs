@@ -13,6 +13,15 @@ pub struct Example<M: Model> {
     pub target: Target<f32>,
 }
 
+/// What a trained model is verified on.
+pub struct Specimen<M: Model> {
+    /// A small batch.
+    pub example: Example<M>,
+    /// A model with the same layout for batches of that size, where the trained one takes larger
+    /// ones alone.
+    pub model: Option<M>,
+}
+
 /// Named figures, in the order in which they are shown.
 pub type Metrics = Vec<(String, f64)>;
 
@@ -101,6 +110,20 @@ pub trait Task {
     fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {
         let _ = (params, run);
         Ok(Findings::default())
+    }
+
+    /// What the trained model is verified on: a few samples, a patch, a small grid. The batch of
+    /// the first step where the family has nothing smaller.
+    fn specimen(&mut self) -> Result<Specimen<Self::Model>> {
+        let mut example = None;
+        self.batch(0, &mut example)?;
+        match example {
+            Some(example) => Ok(Specimen {
+                example,
+                model: None,
+            }),
+            None => Err(crate::Error::invalid("the first step", "no batch", "one")),
+        }
     }
 
     /// What must be saved with every checkpoint beside parameters and buffers, as text: statistics

@@ -219,7 +219,7 @@ fn state(run: &Path) -> TensorFile {
     let mut file = TensorFile::read(&run.join("checkpoint.safetensors")).unwrap();
     let progress = file.metadata.get_mut("progress").unwrap();
     let mut value: serde_json::Value = serde_json::from_str(progress).unwrap();
-    for time in ["stepping", "evaluating", "saving"] {
+    for time in ["stepping", "loading", "updating", "evaluating", "saving"] {
         assert!(value.as_object_mut().unwrap().remove(time).is_some());
     }
     *progress = value.to_string();
@@ -677,4 +677,39 @@ fn a_checkpoint_that_cannot_be_written_is_told_and_the_old_one_stays_whole() {
         .unwrap();
     assert_eq!(state(&run), state(&whole));
     assert_eq!(metrics_without_time(&run), metrics_without_time(&whole));
+}
+
+#[test]
+fn a_wrong_gradient_is_seen_at_the_end_of_training_and_the_run_is_whole_nevertheless() {
+    // `Tiny` never writes the gradient of its input: central differences and f32 both show it.
+    #[derive(Default)]
+    struct Seen(Option<bool>);
+    impl Observer for Seen {
+        fn event(&mut self, event: Event<'_>) {
+            if let Event::Verified(verification) = event {
+                self.0 = Some(verification.failed());
+            }
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let mut seen = Seen::default();
+    let summary = Session::new(experiment(ADAM))
+        .in_folder(&run)
+        .verified(true)
+        .observed_by(&mut seen)
+        .fit(&mut Fake::new())
+        .unwrap();
+    assert_eq!(seen.0, Some(true));
+    let verification = summary.verification.as_ref().unwrap();
+    let problems: Vec<_> = verification.report.problems().collect();
+    assert!(problems.iter().all(|row| row.tensor.contains("input")));
+    assert!(
+        summary.to_json()["verification"]["failed"]
+            .as_u64()
+            .unwrap()
+            >= 2
+    );
+    let report = std::fs::read_to_string(run.join("report.html")).unwrap();
+    assert!(report.contains("checks failed") && report.contains("FAILED"));
 }

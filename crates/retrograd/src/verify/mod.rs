@@ -37,6 +37,7 @@ mod rounded;
 mod subject;
 #[cfg(test)]
 mod tests;
+mod trained;
 
 pub use against::{against, against_on, unchecked};
 pub use builtin::BuiltIn;
@@ -49,6 +50,7 @@ pub use report::{
 };
 pub use rounded::{Granted, Margin, Rounded};
 pub use subject::{Evaluation, Runner, Subject, Trajectory};
+pub use trained::check_trained;
 
 use crate::{Loss, Model, Result, Target};
 

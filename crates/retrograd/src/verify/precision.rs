@@ -73,6 +73,8 @@ impl Default for Plan {
 
 /// Runs of a subject on the number that rounds at random.
 pub struct Samples {
+    /// What one evaluation costs.
+    pub roundings: u64,
     /// One evaluation per run.
     pub evaluations: Vec<Evaluation<f64>>,
     /// For each optimizer, one trajectory per run. Runs may be fewer than evaluations.
@@ -128,6 +130,7 @@ pub fn sample<M: Model>(
         run(subject, granted, optimizers, steps, plan.seed + i as u64)
     });
     let mut samples = Samples {
+        roundings: cost,
         evaluations: Vec::new(),
         trajectories: vec![Vec::new(); optimizers.len()],
     };

@@ -1,15 +1,19 @@
 //! The report of a run: one page that needs nothing else, light and dark.
 
 mod chart;
+mod cite;
+mod machine;
 
 use std::fmt::Write;
 use std::path::Path;
 
 use super::checkpoint::Progress;
-use super::{Content, Experiment, Figure, Record, Summary};
-use crate::{Layout, parallel, simd};
+use super::{Content, Experiment, Figure, Record, Summary, Verification};
+use crate::Layout;
+use crate::verify::{Link, Verdict};
 
 pub(super) use chart::{curves, scatter};
+pub(super) use machine::cpu;
 
 /// What the page is made of.
 pub(super) struct Page<'a> {
@@ -20,6 +24,10 @@ pub(super) struct Page<'a> {
     pub progress: &'a Progress,
     pub records: &'a [Record],
     pub figures: &'a [Figure],
+    /// Seconds that the family's own pictures and measures took.
+    pub finishing: f64,
+    /// What computed the steps.
+    pub device: &'a str,
 }
 
 const STYLE: &str = include_str!("style.css");
@@ -52,10 +60,26 @@ pub(super) fn page(page: &Page) -> String {
     }
     section(
         &mut html,
+        "Verification of this model",
+        "The trained weights on a small batch, at the end of the run. A ratio of 1 is the most that \
+         the bound allows; what could not be checked says so and does not count as passed.",
+        &verification(page.summary.verification.as_ref()),
+    );
+    section(
+        &mut html,
         "Time",
-        "Seconds of the run, by what they went into.",
+        "What the seconds of the run went into.",
         &times(page),
     );
+    let device = format!(
+        "<dl class=\"facts\"><dt>steps on</dt><dd>{}</dd><dt>system</dt><dd>{}</dd>\
+         <dt>retrograd</dt><dd>{}</dd><dt>seed</dt><dd>{}</dd></dl>",
+        escape(page.device),
+        escape(&machine::system()),
+        env!("CARGO_PKG_VERSION"),
+        page.progress.seed,
+    );
+    section(&mut html, "Device", "", &device);
     section(&mut html, "Parameters", "", &parameters(page.layout));
     let settings = format!("<pre>{}</pre>", escape(&page.experiment.to_toml()));
     section(
@@ -66,18 +90,17 @@ pub(super) fn page(page: &Page) -> String {
     );
     let _ = write!(
         html,
-        "<section>\n<h2>Go on</h2>\n<pre>retrograd train --resume {folder} --epochs {more}</pre>\n\
+        "<section>\n<h2>Go on</h2>\n<p>With more epochs, from where it stopped; or with new data:</p>\n\
+         <pre>retrograd train --resume {folder} --epochs {more}\nretrograd run {folder} --help</pre>\n\
          <p>The weights are in <code>model.safetensors</code> under PyTorch's names: \
          <code>model.load_state_dict(safetensors.torch.load_file(\"model.safetensors\"))</code>.\
          </p>\n</section>\n\
-         <footer>retrograd {version} · seed {seed} · {threads} threads, {level}. The same seed \
-         gives the same bits with any number of threads.</footer>\n</main>\n</body>\n</html>\n",
-        folder = escape(&page.folder.display().to_string()),
+         <section>\n<h2>Cite</h2>\n{cite}</section>\n\
+         <footer>The same experiment with the same seed gives the same bits, with any number of \
+         threads.</footer>\n</main>\n</body>\n</html>\n",
+        folder = escape(&shell(page.folder)),
         more = page.summary.epochs.max(page.experiment.train.epochs) * 2,
-        version = env!("CARGO_PKG_VERSION"),
-        seed = page.progress.seed,
-        threads = parallel::threads(),
-        level = simd::level_name(),
+        cite = cite::section(page.experiment),
     );
     html
 }
@@ -168,26 +191,172 @@ fn table(header: &[String], rows: &[Vec<String>]) -> String {
     html
 }
 
+/// The links as a table, and every check under it.
+fn verification(verification: Option<&Verification>) -> String {
+    let Some(verification) = verification else {
+        return "<p>Not verified: left out with --no-verify.</p>".into();
+    };
+    let counts = verification.report.counts();
+    let badge = if counts.failed > 0 {
+        (
+            "bad",
+            format!(
+                "{} of {} checks failed",
+                counts.failed,
+                verification.report.rows.len()
+            ),
+        )
+    } else if counts.unchecked > 0 {
+        let text = format!(
+            "{} checks passed, {} not checked",
+            counts.passed, counts.unchecked
+        );
+        ("doubt", text)
+    } else {
+        ("good", format!("{} checks passed", counts.passed))
+    };
+    let mut html = format!(
+        "<p><strong class=\"{}\">{}</strong> over {} elements, in {}.</p>\n<div class=\"wide\">\
+         <table>\n<tr><th>link</th><th>what is compared</th><th>elements</th>\
+         <th>error / bound</th><th>verdict</th></tr>\n",
+        badge.0,
+        badge.1,
+        counts.elements,
+        duration(verification.seconds),
+    );
+    for link in verification.links() {
+        let what = match link.link {
+            Link::Differences => "gradients of the f64 reference with central differences",
+            Link::Cpu => "f32 kernels with the f64 reference, within the predicted rounding",
+            Link::Threads => "gradients and three steps on 2 and 7 threads with 1: equal bits",
+            _ => "",
+        };
+        let notes = match link.notes.as_slice() {
+            [] => String::new(),
+            notes => format!("<br><small>{}</small>", escape(&notes.join("; "))),
+        };
+        let _ = writeln!(
+            html,
+            "<tr><td>{}</td><td>{what}{notes}</td><td>{}</td><td>{}</td>{}</tr>",
+            link.link.name(),
+            link.elements,
+            link.worst.map_or("–".to_string(), ratio),
+            verdict(link.verdict),
+        );
+    }
+    html.push_str(
+        "</table></div>\n<details><summary>every check</summary><div class=\"wide\"><table>\n\
+         <tr><th>link</th><th>tensor</th><th>elements</th><th>error</th><th>bound</th>\
+         <th>error / bound</th><th>verdict</th><th></th></tr>\n",
+    );
+    for row in &verification.report.rows {
+        let _ = writeln!(
+            html,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>{}<td>{}</td></tr>",
+            row.link.name(),
+            escape(&row.tensor),
+            row.elements,
+            small(row.error),
+            small(row.bound),
+            ratio(row.ratio),
+            verdict(row.verdict),
+            escape(&row.note),
+        );
+    }
+    html.push_str("</table></div></details>");
+    html
+}
+
+fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Pass => "<td class=\"good\">passed</td>",
+        Verdict::Fail => "<td class=\"bad\">FAILED</td>",
+        Verdict::Unchecked => "<td class=\"doubt\">not checked</td>",
+    }
+}
+
+fn small(x: f64) -> String {
+    if x.is_nan() {
+        "–".into()
+    } else if x == 0.0 {
+        "0".into()
+    } else {
+        format!("{x:.1e}")
+    }
+}
+
+fn ratio(x: f64) -> String {
+    if (0.001..1000.0).contains(&x) {
+        format!("{x:.3}")
+    } else {
+        small(x)
+    }
+}
+
+/// A bar of the phases, and a table of the same.
 fn times(page: &Page) -> String {
     let progress = page.progress;
+    let computing = progress.stepping - progress.loading - progress.updating;
+    let verifying = page
+        .summary
+        .verification
+        .as_ref()
+        .map_or(0.0, |v| v.seconds);
     let parts = [
-        ("training steps", progress.stepping),
+        ("data", progress.loading),
+        ("forward and backward", computing.max(0.0)),
+        ("optimizer", progress.updating),
         ("evaluation", progress.evaluating),
         ("checkpoints", progress.saving),
+        ("measures and pictures at the end", page.finishing),
+        ("verification", verifying),
     ];
+    const COLOURS: [&str; 7] = ["--f", "--a", "--c", "--b", "--e", "--d", "--g"];
     let all: f64 = parts.iter().map(|(_, s)| s).sum();
-    let rows: Vec<Vec<String>> = parts
-        .iter()
-        .map(|(name, seconds)| {
-            let share = 100.0 * seconds / all.max(f64::MIN_POSITIVE);
-            vec![
-                name.to_string(),
-                format!("{seconds:.3}"),
-                format!("{share:.1} %"),
-            ]
-        })
-        .collect();
-    table(&["phase", "seconds", "share"].map(String::from), &rows)
+    let share = |seconds: f64| 100.0 * seconds / all.max(f64::MIN_POSITIVE);
+    let mut html = String::from("<div class=\"bar\">");
+    for ((name, seconds), colour) in parts.iter().zip(COLOURS) {
+        let _ = write!(
+            html,
+            "<span style=\"width:{:.3}%;background:var({colour})\" title=\"{name}\"></span>",
+            share(*seconds)
+        );
+    }
+    html.push_str("</div>\n<div class=\"wide\"><table>\n<tr><th></th><th>phase</th><th>seconds</th><th>share</th></tr>\n");
+    for ((name, seconds), colour) in parts.iter().zip(COLOURS) {
+        let _ = writeln!(
+            html,
+            "<tr><td><i class=\"key\" style=\"background:var({colour})\"></i></td><td>{name}</td>\
+             <td>{seconds:.3}</td><td>{:.1} %</td></tr>",
+            share(*seconds)
+        );
+    }
+    let steps = page.summary.steps.max(1) as f64;
+    let _ = write!(
+        html,
+        "</table></div>\n<p class=\"after\">{} a step for data, forward, backward and optimizer.</p>",
+        step_time(progress.stepping / steps)
+    );
+    html
+}
+
+fn step_time(seconds: f64) -> String {
+    if seconds < 1e-3 {
+        format!("{} µs", number(seconds * 1e6))
+    } else {
+        format!("{} ms", number(seconds * 1e3))
+    }
+}
+
+/// A path as a shell takes it.
+fn shell(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "-_./".contains(c);
+    if text.chars().all(plain) {
+        text
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
 }
 
 fn parameters(layout: &Layout) -> String {

@@ -1,0 +1,30 @@
+//! `retrograd completions`
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::exit::{Outcome, Result};
+
+/// Prints a script that completes commands and options in a shell.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  retrograd completions bash > ~/.local/share/bash-completion/completions/retrograd
+  retrograd completions zsh > ~/.zfunc/_retrograd
+  retrograd completions fish > ~/.config/fish/completions/retrograd.fish")]
+pub struct CompletionsArgs {
+    /// Which shell.
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+pub fn run(args: CompletionsArgs) -> Result {
+    let mut command = super::Cli::command();
+    clap_complete::generate(
+        args.shell,
+        &mut command,
+        "retrograd",
+        &mut std::io::stdout(),
+    );
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,145 @@
+//! `retrograd init`
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use retrograd::data::prepare::TaskKind;
+use retrograd::data::write_whole;
+
+use crate::exit::{Outcome, Result};
+use crate::init::{self, Place};
+
+/// Writes an experiment file for your own data: a table, a folder of images, or a graph.
+///
+/// It looks at the data, chooses what to predict and a small network that fits, says why, and
+/// writes a file with comments, to be changed at will. Nothing is trained.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  retrograd init wine.csv --target quality
+  retrograd init micrographs/
+  retrograd init edges.csv --features features.csv --labels labels.csv
+
+A table is CSV (any of , ; tab | between the fields), a row per sample. Images are MRC, PNG, TIFF
+or NPY; files named odd and even, or noisy and clean, are taken in pairs, others alone. Edges are
+two columns of node numbers from 0 on; features and labels have a row per node.")]
+pub struct InitArgs {
+    /// A table, a folder of images, or a table of edges.
+    #[arg(value_name = "DATA")]
+    data: PathBuf,
+    /// Tables: the column to predict.
+    #[arg(long, value_name = "COLUMN")]
+    target: Option<String>,
+    /// Tables: what the column is, if not what its values suggest.
+    #[arg(long, value_name = "TASK", requires = "target")]
+    task: Option<TaskArg>,
+    /// Graphs: a row of numbers per node, CSV or NPY.
+    #[arg(long, value_name = "FILE", conflicts_with = "target")]
+    features: Option<PathBuf>,
+    /// Graphs: a class per node, CSV or NPY.
+    #[arg(long, value_name = "FILE", conflicts_with = "target")]
+    labels: Option<PathBuf>,
+    /// Graphs: edges go one way, from the first column to the second.
+    #[arg(long, requires = "features")]
+    directed: bool,
+    /// The experiment file; NAME.toml in the current folder where it isn't given.
+    #[arg(long, value_name = "FILE.toml")]
+    out: Option<PathBuf>,
+    /// Writes over a file that is there.
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum TaskArg {
+    /// Numbers.
+    Regression,
+    /// One of several classes.
+    Classification,
+}
+
+pub fn run(args: InitArgs) -> Result {
+    if !args.data.exists() {
+        bail!(
+            "init: {}: there is no such file or folder",
+            args.data.display()
+        );
+    }
+    let place = Place::new(&args.data, args.out.as_deref())?;
+    if place.file.exists() && !args.force {
+        return Err(taken(&place.file));
+    }
+    let draft = if args.data.is_dir() {
+        for (option, given) in [
+            ("--target", args.target.is_some()),
+            ("--features", args.features.is_some()),
+            ("--labels", args.labels.is_some()),
+        ] {
+            if given {
+                bail!(
+                    "{option}: {} is a folder of images, which has none",
+                    args.data.display()
+                );
+            }
+        }
+        init::folder_of_images(&args.data, &place)?
+    } else if args.features.is_some() || args.labels.is_some() {
+        let (features, labels) = (args.features.as_deref(), args.labels.as_deref());
+        init::edge_list(&args.data, features, labels, args.directed, &place)?
+    } else {
+        let task = args.task.map(|task| match task {
+            TaskArg::Regression => TaskKind::Regression,
+            TaskArg::Classification => TaskKind::Classification,
+        });
+        init::table(&args.data, args.target.as_deref(), task, &place)?
+    };
+    if args.force {
+        write_whole(&place.file, |file| file.write_all(draft.text.as_bytes()))?;
+    } else {
+        write_new(&place.file, &draft.text)?;
+    }
+    for (name, text) in &draft.findings {
+        println!("{name:20} {text}");
+    }
+    println!("{:20} {}", "experiment", place.file.display());
+    println!("\nTrain it:\n  retrograd train {}", shell(&place.file));
+    if !draft.inputs.is_empty() {
+        println!(
+            "Then use it:\n  retrograd run runs/{} {}",
+            place.name, draft.inputs
+        );
+    }
+    Ok(Outcome::Done)
+}
+
+fn taken(path: &Path) -> anyhow::Error {
+    anyhow::anyhow!(
+        "{}: is there already; --force writes over it, --out FILE.toml chooses another",
+        path.display()
+    )
+}
+
+/// Writes a file that must not be there yet.
+fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
+    let file = OpenOptions::new().write(true).create_new(true).open(path);
+    let mut file = match file {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Err(taken(path)),
+        file => file.with_context(|| format!("{}: cannot write", path.display()))?,
+    };
+    file.write_all(text.as_bytes())
+        .with_context(|| format!("{}: cannot write", path.display()))
+}
+
+/// A path as a shell takes it.
+fn shell(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "-_./".contains(c);
+    if text.chars().all(plain) {
+        text
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}

@@ -1,0 +1,217 @@
+//! An experiment for a graph of one's own: edges, features and labels.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use retrograd::data::csv::{Kind, Reading, Table};
+use retrograd::graph::data::{EdgeListFiles, NodeData, Split, read_edge_list};
+use retrograd::graph::{EdgeRule, GraphSpec};
+
+use retrograd::graph::task::NodeTask;
+
+use super::{Draft, Place, counted, quoted, thousands};
+
+/// Looks at the files of a graph and drafts its experiment.
+pub fn edge_list(
+    edges: &Path,
+    features: Option<&Path>,
+    labels: Option<&Path>,
+    directed: bool,
+    place: &Place,
+) -> Result<Draft> {
+    let (Some(features), Some(labels)) = (features, labels) else {
+        bail!(
+            "init: a graph needs {}: a row per node, in the order of the nodes' numbers",
+            if features.is_none() {
+                "--features FILE"
+            } else {
+                "--labels FILE"
+            }
+        );
+    };
+    check_labels(labels)?;
+    // Everything is kept at first, to see what is there.
+    let mut files = EdgeListFiles {
+        edges: edges.to_path_buf(),
+        features: features.to_path_buf(),
+        labels: labels.to_path_buf(),
+        undirected: false,
+        self_loops: EdgeRule::Keep,
+        duplicates: EdgeRule::Keep,
+    };
+    let data = read_edge_list(&files, 0)?;
+    let traits = Traits::of(&data);
+    files.undirected = !traits.symmetric && !directed;
+    if data.class_names.len() < 2 {
+        bail!(
+            "{}: got {}, needs at least 2 to tell apart",
+            labels.display(),
+            counted(data.class_names.len(), "class")
+        );
+    }
+    let known = data.split.iter().filter(|&&s| s != Split::None).count();
+    let width = data.batch.width();
+    let classes = data.class_names.len();
+    let weighted = data.batch.edge_weights().is_some();
+    let hidden = if data.split.len() < 1_000 { 16 } else { 32 };
+    let mut rules = String::new();
+    if files.undirected {
+        rules += "undirected = true       # every edge goes both ways\n";
+    }
+    if traits.loops > 0 {
+        rules += "self_loops = \"keep\"     # or \"drop\"; the default refuses them\n";
+    }
+    // An edge that stands in both directions comes twice when every edge is turned.
+    if traits.repeated > 0 || (files.undirected && traits.both_ways) {
+        rules += "duplicates = \"drop\"     # or \"keep\"; the default refuses them\n";
+    }
+    let text = format!(
+        "# Written by retrograd init. Change what you like; every setting that is not here has\n\
+         # its default.\n\
+         #\n\
+         #   retrograd train {file}\n\
+         \n\
+         name = {name}\n\
+         about = {about}\n\
+         \n\
+         [model]\n\
+         family = \"graph\"\n\
+         features = {width}\n\
+         {edge_weight}\
+         # Two graph convolutions: every node sees its neighbours, and theirs. \"sage\" and \"gat\"\n\
+         # are other kinds.\n\
+         layers = [\n  \
+           {{ kind = \"dropout\", p = 0.5 }},\n  \
+           {{ kind = \"gcn\", out = {hidden} }},\n  \
+           {{ kind = \"relu\" }},\n  \
+           {{ kind = \"dropout\", p = 0.5 }},\n  \
+           {{ kind = \"gcn\", out = {classes} }},  # one for every class\n\
+         ]\n\
+         \n\
+         [data]\n\
+         # Of the nodes with a class 60 % train, 20 % validate and 20 % test, drawn from the seed.\n\
+         kind = \"edge_list\"\n\
+         edges = {edges}\n\
+         features = {features}\n\
+         labels = {labels}       # a class per node, 0 and up; -1 where it is not known\n\
+         {rules}\
+         \n\
+         [train]\n\
+         epochs = 200\n\
+         optimizer = {{ kind = \"adam\", lr = 0.01, weight_decay = 5e-4 }}\n",
+        file = place.file.display(),
+        name = quoted(&place.name),
+        about = quoted(&format!(
+            "{}: classes of {}",
+            edges.file_name().unwrap_or_default().to_string_lossy(),
+            counted(data.split.len(), "node")
+        )),
+        edge_weight = if weighted {
+            "edge_weight = true      # the third column\n"
+        } else {
+            ""
+        },
+        edges = quoted(&place.relative(edges)?),
+        features = quoted(&place.relative(features)?),
+        labels = quoted(&place.relative(labels)?),
+    );
+    // As training will read it.
+    let experiment = place.experiment(&text)?;
+    let spec: GraphSpec = experiment.model_as()?;
+    let mut table = experiment.data.clone();
+    table.remove("kind");
+    let mut files: EdgeListFiles = table.try_into()?;
+    for path in [&mut files.edges, &mut files.features, &mut files.labels] {
+        *path = experiment.resolve(&path);
+    }
+    NodeTask::new(&spec, read_edge_list(&files, experiment.train.seed)?)?;
+
+    let mut findings = vec![(
+        "graph",
+        format!(
+            "{}, {}{}, {} features a node",
+            counted(data.split.len(), "node"),
+            counted(data.batch.graph().edges(), "edge"),
+            if weighted { " with weights" } else { "" },
+            thousands(width)
+        ),
+    )];
+    findings.push((
+        "predicts",
+        format!(
+            "the class of a node, one of {classes}; known for {}",
+            thousands(known)
+        ),
+    ));
+    let ways = match (traits.symmetric, files.undirected) {
+        (true, _) => "both ways: every edge has its counterpart in the file",
+        (_, true) => {
+            "both ways: some edge has no counterpart in the file, so every one is turned \
+                      (--directed leaves them)"
+        }
+        (_, false) => "one way, as --directed says",
+    };
+    findings.push(("edges", ways.to_string()));
+    if traits.loops > 0 {
+        let text = format!("{} from a node to itself", counted(traits.loops, "edge"));
+        findings.push(("note", text));
+    }
+    if traits.repeated > 0 {
+        let text = format!("{} that come twice", counted(traits.repeated, "edge"));
+        findings.push(("note", text));
+    }
+    Ok(Draft {
+        text,
+        findings,
+        inputs: String::new(),
+    })
+}
+
+/// Labels of text get a word of their own: the reader knows numbers only.
+fn check_labels(path: &Path) -> Result<()> {
+    if path.extension().is_some_and(|e| e == "npy") {
+        return Ok(());
+    }
+    let table = Table::read(path, &Reading::default())?;
+    if table.columns().len() == 1
+        && let Kind::Text | Kind::Mixed { .. } = table.kind(0, 0..table.rows())
+    {
+        let text =
+            (0..table.rows()).find(|&row| table.reading().number(table.cell(row, 0)).is_none());
+        let row = text.unwrap_or(0);
+        bail!(
+            "{}: {}: got {:?}, needs the number of a class, 0 and up, or -1 where it is not known",
+            path.display(),
+            table.line(row),
+            table.cell(row, 0)
+        );
+    }
+    Ok(())
+}
+
+/// What decides how edges are read.
+struct Traits {
+    /// Every edge has its counterpart.
+    symmetric: bool,
+    /// Some edge has.
+    both_ways: bool,
+    loops: usize,
+    repeated: usize,
+}
+
+impl Traits {
+    fn of(data: &NodeData) -> Self {
+        let graph = data.batch.graph();
+        let edges = || graph.sources().iter().zip(graph.targets());
+        let set: HashSet<(u32, u32)> = edges().map(|(&s, &t)| (s, t)).collect();
+        let counterpart = |&(s, t): &(u32, u32)| set.contains(&(t, s));
+        let straight = || set.iter().filter(|(s, t)| s != t);
+        Traits {
+            symmetric: straight().all(counterpart),
+            both_ways: straight().any(counterpart),
+            loops: edges().filter(|(s, t)| s == t).count(),
+            repeated: graph.edges() - set.len(),
+        }
+    }
+}

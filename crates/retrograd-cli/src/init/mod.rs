@@ -1,0 +1,193 @@
+//! Experiment files for a user's own data: what `retrograd init` decides and writes.
+
+mod graph;
+mod images;
+mod table;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use retrograd::train::Experiment;
+
+pub use graph::edge_list;
+pub use images::folder_of_images;
+pub use table::table;
+
+/// An experiment file, before it is written.
+pub struct Draft {
+    /// Its text.
+    pub text: String,
+    /// What was found in the data and decided: a word and a sentence each.
+    pub findings: Vec<(&'static str, String)>,
+    /// What the trained model is used on, as the arguments of `retrograd run` after the run.
+    pub inputs: String,
+}
+
+/// Where a draft goes, and what its paths are relative to.
+pub struct Place {
+    /// The experiment's name.
+    pub name: String,
+    /// The file.
+    pub file: PathBuf,
+    /// Its folder, as the file system knows it.
+    folder: PathBuf,
+}
+
+impl Place {
+    /// Beside the current folder's other files, or where `out` says.
+    pub fn new(data: &Path, out: Option<&Path>) -> Result<Self> {
+        let data = data
+            .canonicalize()
+            .with_context(|| format!("{}: cannot be read", data.display()))?;
+        let stem = if data.is_dir() {
+            data.file_name()
+        } else {
+            data.file_stem()
+        };
+        let file = match out {
+            Some(out) if out.extension().is_some_and(|e| e == "toml") => out.to_path_buf(),
+            Some(out) => bail!(
+                "--out: got {}, needs a file that ends in .toml",
+                out.display()
+            ),
+            None => {
+                let stem = stem.unwrap_or_default().to_string_lossy();
+                PathBuf::from(format!("{}.toml", simple(&stem)))
+            }
+        };
+        let parent = match file.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let folder = parent
+            .canonicalize()
+            .with_context(|| format!("{}: there is no such folder", parent.display()))?;
+        let name = simple(&file.file_stem().unwrap_or_default().to_string_lossy());
+        Ok(Place { name, file, folder })
+    }
+
+    /// A path as the file will name it: relative where the data is near, absolute elsewhere.
+    pub fn relative(&self, path: &Path) -> Result<String> {
+        let path = path
+            .canonicalize()
+            .with_context(|| format!("{}: cannot be read", path.display()))?;
+        let shared = path
+            .components()
+            .zip(self.folder.components())
+            .take_while(|(a, b)| a == b)
+            .count();
+        let up = self.folder.components().count() - shared;
+        let near = if up <= 2 {
+            let down = path.components().skip(shared);
+            let ups = std::iter::repeat_n(std::path::Component::ParentDir, up);
+            let near: PathBuf = ups.chain(down).collect();
+            if near.as_os_str().is_empty() {
+                PathBuf::from(".")
+            } else {
+                near
+            }
+        } else {
+            path.clone()
+        };
+        match near.to_str() {
+            Some(text) => Ok(text.to_string()),
+            None => bail!("{}: the name is no UTF-8 text", path.display()),
+        }
+    }
+
+    /// The experiment that a text describes, as it will be read from the file.
+    pub fn experiment(&self, text: &str) -> Result<Experiment> {
+        let mut experiment = Experiment::parse(text, &self.file)?;
+        experiment.folder = Some(self.folder.clone());
+        Ok(experiment)
+    }
+}
+
+/// A text as TOML writes it.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_string()).to_string()
+}
+
+/// A list of texts as TOML writes it.
+fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let texts: Vec<String> = texts.into_iter().map(quoted).collect();
+    format!("[{}]", texts.join(", "))
+}
+
+/// A name for a folder and a command line: what isn't a letter or a digit becomes a dash.
+fn simple(name: &str) -> String {
+    let dashed: String = name
+        .chars()
+        .map(|c| {
+            if c.is_alphanumeric() || "-_.".contains(c) {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    match dashed.trim_matches(['-', '.']) {
+        "" => "experiment".to_string(),
+        name => name.to_string(),
+    }
+}
+
+/// 12345 as 12,345.
+fn thousands(n: usize) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 row`, `2 rows`.
+fn counted(n: usize, what: &str) -> String {
+    let ending = if n == 1 { "" } else { "s" };
+    format!("{} {what}{ending}", thousands(n))
+}
+
+/// Some names, the first ones of many.
+fn some<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    const SHOWN: usize = 12;
+    let names: Vec<&str> = names.into_iter().collect();
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_simple_and_numbers_readable() {
+        assert_eq!(simple("My data (v2)"), "My-data--v2");
+        assert_eq!(simple("..."), "experiment");
+        assert_eq!(thousands(1_234_567), "1,234,567");
+        assert_eq!(counted(1, "row"), "1 row");
+    }
+
+    #[test]
+    fn near_paths_are_relative_and_far_ones_absolute() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("a/b/c/d")).unwrap();
+        std::fs::write(root.join("a/t.csv"), "").unwrap();
+        let place = |at: &str| {
+            let out = root.join(at).join("t.toml");
+            Place::new(&root.join("a/t.csv"), Some(&out)).unwrap()
+        };
+        let relative = |at: &str| place(at).relative(&root.join("a/t.csv")).unwrap();
+        assert_eq!(relative("a"), "t.csv");
+        assert_eq!(relative("a/b/c"), "../../t.csv");
+        let far = root.join("a/t.csv").display().to_string();
+        assert_eq!(relative("a/b/c/d"), far);
+    }
+}

@@ -1,0 +1,131 @@
+//! A trained model verified at the end of its run: links 1, 3 and 5 on a small batch, within a few
+//! seconds.
+//!
+//! The same checks as [`super::check`], with less of everything: eight runs or a few more for the
+//! bounds, a sample of every tensor where all elements would take long, three steps for the
+//! threads. How much is counted in roundings, not in seconds, so that the same model gets the same
+//! checks everywhere. Only a model whose reference takes so long that a few runs of it would be
+//! noticed is left unchecked in links 1 and 3, and its report says so.
+
+use std::time::{Duration, Instant};
+
+use super::chain::{self, Expectation, Options};
+use super::device::{Cpu, Device};
+use super::differences::Coverage;
+use super::precision::Plan;
+use super::report::{Link, Report, Row};
+use super::rounded::Granted;
+use super::subject::Subject;
+use crate::{Loss, Model, Result, Target};
+
+/// A forward pass of the f64 reference that takes longer is too long for the end of a run: an
+/// evaluation is 3 of it, one on the number that rounds 8 times that, and at least 9 are needed.
+/// On two cores that makes 6 s.
+const LONGEST_FORWARD: Duration = Duration::from_millis(60);
+/// Roundings of all runs: half a second on two cores, more where eight runs cost more.
+const ROUNDINGS: u64 = 200_000_000;
+/// What the differences may cost in the same unit. An element takes 5 forward passes in f64, or
+/// more at a kink; that is a quarter of an evaluation on the number that rounds.
+const DIFFERENCES: u64 = 200_000_000;
+const ELEMENT: u64 = 4;
+
+/// Checks a trained model on a small batch. An error where the arguments don't fit together.
+pub fn check_trained<M: Model>(
+    name: &str,
+    model: &M,
+    params: &[f32],
+    input: &M::Input<f32>,
+    target: &Target<f32>,
+    loss: Loss,
+) -> Result<Report> {
+    let started = Instant::now();
+    // Runs the reference forward once.
+    let subject = Subject::new(name, model, params, input, target, loss)?;
+    let forward = started.elapsed();
+    let options = Options {
+        thread_steps: 3,
+        ..Options::default()
+    };
+    let mut report = Report::default();
+    if forward > LONGEST_FORWARD {
+        let why = format!(
+            "the f64 reference takes {:.1} s for one forward pass, too long for the end of a run",
+            forward.as_secs_f64()
+        );
+        for link in [Link::Differences, Link::Cpu] {
+            let row = Row::unchecked(name, "gradients", link, &why);
+            report.rows.push(row);
+        }
+    } else {
+        let plan = Plan {
+            roundings: ROUNDINGS,
+            ..Plan::default()
+        };
+        let expected = Expectation::new(&subject, &Granted::CPU, &[], 0, &plan);
+        let tensors = model.layout().tensors().iter().filter(|t| !t.frozen);
+        let sections = tensors.count() + 1;
+        let coverage = coverage(expected.samples.roundings, sections);
+        let numeric = chain::differences_of(&subject, &expected, &coverage);
+        let rows = chain::differences_rows(&subject, &expected, &numeric, &expected.exact);
+        report.rows.extend(rows);
+        let evaluation = Cpu.evaluate(&subject)?;
+        let rows = chain::precision_rows(&subject, &expected, &evaluation, Link::Cpu);
+        report.rows.extend(rows);
+    }
+    report.rows.extend(chain::thread_rows(&subject, &options));
+    Ok(report)
+}
+
+/// The elements that can be afforded: all, or the same power of two of every tensor.
+fn coverage(roundings: u64, sections: usize) -> Coverage {
+    let affordable = (DIFFERENCES * ELEMENT / roundings.max(1)).min(4_000) as usize;
+    let each = (affordable / sections).clamp(1, 64);
+    Coverage {
+        all_up_to: affordable,
+        per_tensor: 1 << each.ilog2(),
+        ..Coverage::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nn::{LayerSpec, Network, NetworkSpec};
+    use crate::verify::Verdict;
+
+    #[test]
+    fn a_small_network_is_checked_whole_in_all_three_links_and_a_wrong_gradient_is_seen() {
+        let layers = vec![LayerSpec::dense(7), LayerSpec::Tanh {}, LayerSpec::dense(3)];
+        let network = Network::new(&NetworkSpec::new(&[5], layers)).unwrap();
+        let params = network.init(3);
+        let input: Vec<f32> = (0..20).map(|i| (i as f32 * 0.7).sin()).collect();
+        let target = Target::classes(vec![0, 1, 2, 1]);
+        let check = |loss, target: &Target<f32>| {
+            check_trained("small", &network, &params, &input, target, loss)
+        };
+        let report = check(Loss::CrossEntropy, &target).unwrap();
+        assert!(report.passed(), "{}", report.table());
+        for link in [Link::Differences, Link::Cpu, Link::Threads] {
+            assert!(report.rows.iter().any(|row| row.link == link), "{link:?}");
+        }
+        // 4 tensors and the batch, every element.
+        let elements: usize = report
+            .rows
+            .iter()
+            .filter(|row| row.link == Link::Differences)
+            .map(|row| row.elements)
+            .sum();
+        assert_eq!(elements, params.len() + input.len());
+        // What doesn't fit together is an error, not a verdict.
+        assert!(check(Loss::Mse, &target).is_err());
+    }
+
+    #[test]
+    fn the_dearer_a_model_the_fewer_of_its_elements() {
+        assert_eq!(coverage(1_000, 5).all_up_to, 4_000);
+        assert_eq!(coverage(10_000_000, 5).per_tensor, 16);
+        assert_eq!(coverage(u64::MAX, 5).per_tensor, 1);
+        let unchecked = Row::unchecked("m", "t", Link::Cpu, "why");
+        assert_eq!(unchecked.verdict, Verdict::Unchecked);
+    }
+}
