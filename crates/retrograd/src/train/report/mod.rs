@@ -380,7 +380,16 @@ fn parameters(layout: &Layout) -> String {
         layout.len().to_string(),
         String::new(),
     ]);
-    table(&header, &rows)
+    let table = table(&header, &rows);
+    // A long list is for those who ask for it.
+    if layout.tensors().len() <= 8 {
+        return table;
+    }
+    format!(
+        "<details><summary>{} in {} tensors</summary>{table}</details>",
+        layout.len(),
+        layout.tensors().len()
+    )
 }
 
 /// Text for HTML and SVG.
