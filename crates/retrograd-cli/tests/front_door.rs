@@ -220,7 +220,10 @@ fn what_is_predicted_follows_from_the_values_and_bad_tables_say_why() {
     std::fs::write(folder.join("text.csv"), rows(|i| format!("word {i}"))).unwrap();
     std::fs::write(folder.join("short.csv"), "x,y\n1,2\n2,3\n").unwrap();
     for (args, parts) in [
-        (&["codes.csv"][..], &["--target COLUMN", "x, y"][..]),
+        (
+            &["codes.csv", "--out", "o.toml"][..],
+            &["--target COLUMN", "x, y"][..],
+        ),
         (
             &["codes.csv", "--target", "yy", "--out", "o.toml"],
             &["\"yy\"", "did you mean \"y\""],
@@ -308,7 +311,8 @@ fn a_folder_of_images_becomes_a_denoiser_alone_or_in_pairs() {
         let (code, _, stderr) = run(folder, &args);
         assert_eq!(code, 0, "{name}: {stderr}");
         let run_folder = format!("runs/{name}");
-        let args = ["run", &run_folder, "single/0.png", "--out", name];
+        let out = format!("denoised-{name}");
+        let args = ["run", &run_folder, "single/0.png", "--out", &out];
         let (code, _, stderr) = run(folder, &args);
         assert_eq!(code, 0, "{stderr}");
     }

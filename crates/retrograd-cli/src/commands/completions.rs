@@ -9,7 +9,7 @@ use crate::exit::{Outcome, Result};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  retrograd completions bash > ~/.local/share/bash-completion/completions/retrograd
+  source <(retrograd completions bash)         for this session
   retrograd completions zsh > ~/.zfunc/_retrograd
   retrograd completions fish > ~/.config/fish/completions/retrograd.fish")]
 pub struct CompletionsArgs {

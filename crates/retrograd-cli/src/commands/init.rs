@@ -23,9 +23,10 @@ Examples:
   retrograd init micrographs/
   retrograd init edges.csv --features features.csv --labels labels.csv
 
-A table is CSV (any of , ; tab | between the fields), a row per sample. Images are MRC, PNG, TIFF
-or NPY; files named odd and even, or noisy and clean, are taken in pairs, others alone. Edges are
-two columns of node numbers from 0 on; features and labels have a row per node.")]
+A table has a row per sample, with commas, semicolons, tabs or bars between
+the fields. Images are MRC, PNG, TIFF or NPY; files named odd and even, or
+noisy and clean, are taken in pairs, others alone. Edges are two columns of
+node numbers from 0 on; features and labels have a row per node.")]
 pub struct InitArgs {
     /// A table, a folder of images, or a table of edges.
     #[arg(value_name = "DATA")]

@@ -16,8 +16,8 @@ use crate::exit::{Outcome, Result};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  retrograd verify                              the built-in models, about a minute
-  retrograd verify --mutants                    every deliberate fault, and what caught it
+  retrograd verify             the built-in models, about a minute
+  retrograd verify --mutants   every deliberate fault, and what caught it
   retrograd verify --against bundles/*.safetensors --json report.json
 
 Exit codes:

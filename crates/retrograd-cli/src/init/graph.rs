@@ -62,8 +62,8 @@ pub fn edge_list(
     if traits.loops > 0 {
         rules += "self_loops = \"keep\"     # or \"drop\"; the default refuses them\n";
     }
-    // An edge that stands in both directions comes twice when every edge is turned.
-    if traits.repeated > 0 || (files.undirected && traits.both_ways) {
+    // An edge that stands in both directions, or a loop, comes twice when every edge is turned.
+    if traits.repeated > 0 || (files.undirected && (traits.both_ways || traits.loops > 0)) {
         rules += "duplicates = \"drop\"     # or \"keep\"; the default refuses them\n";
     }
     let text = format!(

@@ -420,7 +420,7 @@ fn text(
     let epochs = (STEPS / steps).clamp(5, 200);
     let shown = folder.file_name().unwrap_or_default().to_string_lossy();
     let about = format!("Denoises {}: {}", shown, found.sentence());
-    let single = pairing.inputs.len() * found.images / found.files.max(1) < 2;
+    let single = pairing.inputs.len() < 2;
     let validation = if single {
         "validation = 0.0        # a single file cannot be split\n"
     } else {

@@ -64,7 +64,6 @@ pub fn table(
         target,
         task,
         why: &why,
-        table: &table,
         how: &how,
         columns: &columns,
         gaps: &missing,
@@ -511,7 +510,6 @@ struct Parts<'a> {
     target: &'a str,
     task: TaskKind,
     why: &'a str,
-    table: &'a Table,
     how: &'a How,
     columns: &'a Columns,
     gaps: &'a Gaps,
@@ -590,9 +588,6 @@ impl Parts<'_> {
         if !self.how.header {
             text += "header = false          # the first line is data\n";
         }
-        // Written even where it was found out: a first line with commas in its names misleads.
-        let separator = self.table.separator().to_string();
-        text += &format!("separator = {}\n", quoted(&separator));
         if self.how.decimal_comma {
             text += "decimal = \",\"\n";
         }
