@@ -47,7 +47,9 @@ pub fn usage(error: &clap::Error) -> ExitCode {
             json: true,
             quiet: false,
         });
-        log::error(error.to_string().trim_end(), 2);
+        let text = error.to_string();
+        let text = text.strip_prefix("error: ").unwrap_or(&text);
+        log::error(text.trim_end(), 2);
         return ExitCode::from(2);
     }
     // Nothing can be done where even this cannot be written.

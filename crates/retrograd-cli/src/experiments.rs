@@ -102,7 +102,7 @@ pub fn of_run(run: &Path) -> Result<Experiment> {
         runs => format!("the runs beside it are: {}", runs.join(", ")),
     };
     bail!(
-        "{}: there is no such folder, needs one that train has written; {there}{hint}",
+        "{}: there is no such folder, needs one of a run, with its experiment.toml; {there}{hint}",
         run.display()
     )
 }

@@ -234,7 +234,7 @@ impl Task for LogicTask {
     /// A small grid, wider than high, of random states between 0 and 1 and a random goal.
     fn specimen(&mut self) -> Result<Specimen<LogicCa>> {
         let spec = self.model.spec();
-        let size @ [_, height, width] = [1, 4, 5];
+        let size @ [_, height, width] = [1, 3, 4];
         let mut stream = Key::new(self.seed).purpose("specimen").stream();
         let cells = height * width;
         let state = (0..cells * spec.channels).map(|_| stream.uniform_f32());

@@ -31,8 +31,35 @@ struct Panel<'a> {
     series: Vec<Series<'a>>,
 }
 
-/// All curves of a run in one picture, two panels a row.
-pub(crate) fn curves(records: &[Record], standalone: bool) -> String {
+/// The curves of a run for the page: a picture for each panel, which find their own rows.
+pub(crate) fn page_curves(records: &[Record]) -> String {
+    let panels = panels(records);
+    if panels.is_empty() {
+        return "<p>No epoch was evaluated.</p>".into();
+    }
+    let best = best_epoch(records);
+    let mut html = String::from("<div class=\"curves\">");
+    for panel in &panels {
+        let _ = write!(
+            html,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+             font-size=\"11\" role=\"img\" aria-label=\"{}\">",
+            escape(&panel.title.replace('_', " "))
+        );
+        draw(&mut html, panel, best);
+        html.push_str("</svg>");
+    }
+    html.push_str("</div>");
+    html
+}
+
+fn best_epoch(records: &[Record]) -> Option<f64> {
+    let best = records.iter().rev().find(|r| r.best);
+    best.map(|r| r.epoch as f64)
+}
+
+/// All curves of a run in one picture that stands alone, two panels a row.
+pub(crate) fn curves(records: &[Record]) -> String {
     let panels = panels(records);
     let columns = panels.len().clamp(1, 2);
     let rows = panels.len().div_ceil(columns).max(1);
@@ -42,20 +69,14 @@ pub(crate) fn curves(records: &[Record], standalone: bool) -> String {
          width=\"{width}\" height=\"{height}\" font-size=\"11\" role=\"img\" \
          aria-label=\"Curves of the run\">"
     );
-    if standalone {
-        svg.push_str(STANDALONE);
-    }
+    svg.push_str(STANDALONE);
     if panels.is_empty() {
         let _ = write!(
             svg,
             "<text x=\"20\" y=\"40\" fill=\"currentColor\">no epoch was evaluated</text>"
         );
     }
-    let best = records
-        .iter()
-        .rev()
-        .find(|r| r.best)
-        .map(|r| r.epoch as f64);
+    let best = best_epoch(records);
     for (i, panel) in panels.iter().enumerate() {
         let x = WIDTH * (i % columns) as f64;
         let y = HEIGHT * (i / columns) as f64;
@@ -119,7 +140,10 @@ impl Axis {
                 log: true,
             };
         }
-        let (low, high) = if low == high {
+        let (low, high) = if low == high && (0.0..=1.0).contains(&low) {
+            // A share, most likely.
+            (0.0, 1.0)
+        } else if low == high {
             let margin = low.abs().max(1.0) * 0.5;
             (low - margin, high + margin)
         } else {
@@ -375,12 +399,14 @@ mod tests {
         let titles: Vec<_> = panels.iter().map(|p| p.title).collect();
         assert_eq!(titles, ["loss", "accuracy"]);
         assert_eq!(panels[0].series.len(), 2);
-        let svg = curves(&records, true);
+        let svg = curves(&records);
         assert!(svg.len() < 60_000, "{} bytes", svg.len());
         assert!(!svg.contains("NaN") && !svg.contains("inf"));
         for n in [0, 1, 2] {
-            let svg = curves(&self::records(n), true);
+            let svg = curves(&self::records(n));
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+            let html = page_curves(&self::records(n));
+            assert_eq!(html.matches("<svg").count(), if n == 0 { 0 } else { 2 });
         }
     }
 

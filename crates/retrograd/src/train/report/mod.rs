@@ -12,6 +12,7 @@ use super::{Content, Experiment, Figure, Record, Summary, Verification};
 use crate::Layout;
 use crate::verify::{Link, Verdict};
 
+use chart::page_curves;
 pub(super) use chart::{curves, scatter};
 pub(super) use machine::cpu;
 
@@ -48,7 +49,7 @@ pub(super) fn page(page: &Page) -> String {
         escape(&page.experiment.about),
     );
     tiles(&mut html, page);
-    section(&mut html, "Curves", "", &curves(page.records, false));
+    section(&mut html, "Curves", "", &page_curves(page.records));
     for figure in page.figures {
         let title = escape(&figure.title);
         section(
@@ -217,7 +218,7 @@ fn verification(verification: Option<&Verification>) -> String {
     };
     let mut html = format!(
         "<p><strong class=\"{}\">{}</strong> over {} elements, in {}.</p>\n<div class=\"wide\">\
-         <table>\n<tr><th>link</th><th>what is compared</th><th>elements</th>\
+         <table class=\"checks\">\n<tr><th>link</th><th>what is compared</th><th>elements</th>\
          <th>error / bound</th><th>verdict</th></tr>\n",
         badge.0,
         badge.1,
