@@ -4,6 +4,8 @@
 //! the step and the layer. It opens a [`Stream`] of ChaCha8. The order of work, the number of
 //! threads and a resumed run cannot change what a key gives.
 
+pub mod jax;
+
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 

@@ -100,39 +100,51 @@ pub trait Scalar:
     }
 }
 
+// Inlined always: a call in the middle of a loop that was compiled for wider vectors keeps the
+// loop from becoming vectors.
 macro_rules! impl_float {
     ($t:ident, $erf:path) => {
         impl Scalar for $t {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             const NAME: &'static str = stringify!($t);
+            #[inline(always)]
             fn from_f64(x: f64) -> Self {
                 x as $t
             }
+            #[inline(always)]
             fn to_f64(self) -> f64 {
                 f64::from(self)
             }
+            #[inline(always)]
             fn exp(self) -> Self {
                 $t::exp(self)
             }
+            #[inline(always)]
             fn ln(self) -> Self {
                 $t::ln(self)
             }
+            #[inline(always)]
             fn ln_1p(self) -> Self {
                 $t::ln_1p(self)
             }
+            #[inline(always)]
             fn tanh(self) -> Self {
                 $t::tanh(self)
             }
+            #[inline(always)]
             fn sqrt(self) -> Self {
                 $t::sqrt(self)
             }
+            #[inline(always)]
             fn erf(self) -> Self {
                 $erf(self)
             }
+            #[inline(always)]
             fn sigmoid(self) -> Self {
                 1.0 / (1.0 + (-self).exp())
             }
+            #[inline(always)]
             fn abs(self) -> Self {
                 $t::abs(self)
             }
@@ -140,12 +152,15 @@ macro_rules! impl_float {
         }
     };
     (@fast f32) => {
+        #[inline(always)]
         fn f32s(x: &[Self]) -> Option<&[f32]> {
             Some(x)
         }
+        #[inline(always)]
         fn f32s_mut(x: &mut [Self]) -> Option<&mut [f32]> {
             Some(x)
         }
+        #[inline(always)]
         fn f32_vec(x: &mut Vec<Self>) -> Option<&mut Vec<f32>> {
             Some(x)
         }

@@ -4,6 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
 
+use retrograd::logic::LogicTask;
 use retrograd::train::{Event, Experiment, NetworkTask, Observer, Session};
 
 /// The system's allocator with a counter for this thread. With one thread there are no queues of
@@ -117,6 +118,50 @@ fn a_step_after_the_first_allocates_nothing() {
     ] {
         retrograd::parallel::with_threads(1, || {
             let (counts, first) = allocations(layers, train);
+            if counts.iter().any(|&n| n > 0) {
+                failures += &format!("{what}: {counts:?}\n");
+                failures += &first.map_or(String::new(), |b| format!("{b}\n"));
+            }
+        });
+    }
+    assert!(
+        failures.is_empty(),
+        "allocations after the first step:\n{failures}"
+    );
+}
+
+/// The same of an automaton: eight steps, evaluated once at the end.
+fn automaton_allocations(text: &str) -> (Vec<u64>, Option<Backtrace>) {
+    let mut experiment = Experiment::parse(text, "counted.toml").unwrap();
+    experiment.train.epochs = 8;
+    experiment.train.evaluate_every = 8;
+    let mut task = LogicTask::new(&experiment).unwrap();
+    let mut observer = AfterEachStep::default();
+    Session::new(experiment)
+        .observed_by(&mut observer)
+        .fit(&mut task)
+        .unwrap();
+    assert_eq!(observer.counts.len(), 8);
+    let counts = observer.counts.windows(2).map(|w| w[1] - w[0]).collect();
+    (counts, FIRST.take())
+}
+
+#[test]
+fn a_step_of_an_automaton_allocates_nothing() {
+    let mut failures = String::new();
+    for (what, text) in [
+        ("life", include_str!("../../../experiments/life-small.toml")),
+        (
+            "asynchronous",
+            include_str!("../../../experiments/checkerboard-async-small.toml"),
+        ),
+        (
+            "bitmap",
+            include_str!("../../../experiments/colored-g-small.toml"),
+        ),
+    ] {
+        retrograd::parallel::with_threads(1, || {
+            let (counts, first) = automaton_allocations(text);
             if counts.iter().any(|&n| n > 0) {
                 failures += &format!("{what}: {counts:?}\n");
                 failures += &first.map_or(String::new(), |b| format!("{b}\n"));

@@ -126,7 +126,7 @@ fn hard_life(device: Device) -> Result<Prepared> {
     if right != 512 {
         bail!("the circuit is right on {right} of 512 boards");
     }
-    let program = Program::new(&circuit);
+    let program = Program::compact(&circuit);
     let (height, width) = (1024, 2046);
     let mut grid = BitGrid::new([1, height, width], 1, BoundaryCondition::Periodic)?;
     grid.randomize(&mut Key::new(1).stream());

@@ -40,7 +40,7 @@ impl Player {
         }
         Ok(Player {
             grid,
-            program: Program::new(circuit),
+            program: Program::compact(circuit),
             fire_rate,
             stream,
             fire: Vec::new(),

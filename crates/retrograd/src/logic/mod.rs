@@ -30,6 +30,8 @@
 //! [`gates`], [`wiring`] and [`grid`] are the vocabulary, [`LogicCa`] the model, [`reference`] the
 //! oracle, [`fast`] the f32 kernels, [`hard`] the exact circuit that is left.
 
+mod batch;
+mod circuit;
 pub mod evaluate;
 pub mod fast;
 pub mod gates;
@@ -39,6 +41,8 @@ mod model;
 pub mod patterns;
 pub mod picture;
 pub mod reference;
+mod replay;
+mod spec;
 mod task;
 mod training;
 pub mod wiring;
@@ -46,10 +50,13 @@ pub mod wiring;
 #[cfg(test)]
 mod tests;
 
+pub use batch::{LogicBatch, channel_target};
 pub use grid::{BoundaryCondition, NGrid};
 pub use hard::{BitGrid, HardCircuit, Program};
-pub use model::{LogicBatch, LogicCa, LogicSpec, LogicTape, channel_target};
+pub use model::{LogicCa, LogicTape};
 pub use patterns::LogicData;
+pub use replay::replay;
+pub use spec::LogicSpec;
 pub use task::{LogicTask, write_circuit};
 pub use training::{StepLosses, TrainingLoop};
 pub use wiring::{Wires, WiringKind};

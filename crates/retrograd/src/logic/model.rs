@@ -1,158 +1,16 @@
-//! The automaton as a [`Model`]: its description, its batch and its parameters.
+//! The automaton as a [`Model`]: its parameters, its wires, and the way through them.
 
-use serde::{Deserialize, Serialize};
-
+use super::circuit::{Circuit, perception_circuit, update_circuit};
 use super::gates::{GATES, PASS_A};
-use super::grid::check_shape;
-use super::{BoundaryCondition, Wires, WiringKind, fast, reference};
-use crate::model::{Batch, Buffer, Grads, Kernels, Pass};
+use super::{LogicBatch, LogicSpec, Wires, WiringKind, fast, reference};
+use crate::model::{Buffer, Grads, Kernels, Pass};
 use crate::rng::Key;
+use crate::rng::jax::JaxKey;
 use crate::scalar::cast;
-use crate::verify::{Bundle, Case, FromBundle};
-use crate::{Error, Layout, Model, Result, Scalar, Target};
+use crate::{Error, Layout, Model, Result, Scalar};
 
 /// The logit that every gate starts with for passing a through; the others start at 0.
 const PASS_LOGIT: f32 = 10.0;
-
-/// A differentiable-logic cellular automaton, as written in files.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LogicSpec {
-    /// Always `logic_ca`.
-    #[serde(default = "family")]
-    pub family: String,
-    /// Channels of a cell, 1 to 128.
-    pub channels: usize,
-    /// Perception kernels.
-    pub kernels: usize,
-    /// Widths of a perception kernel, from the 9 inputs to its outputs.
-    pub perception: Vec<usize>,
-    /// Widths of the update circuit, from channels + channels·outputs·kernels inputs to the
-    /// channels.
-    pub update: Vec<usize>,
-    /// What lies beyond the border.
-    #[serde(default)]
-    pub boundary: BoundaryCondition,
-    /// Steps of the automaton in one forward.
-    pub steps: usize,
-    /// The chance that a cell takes its new state in a step; 1 is synchronous.
-    #[serde(default = "synchronous")]
-    pub fire_rate: f64,
-    /// How gates are wired.
-    #[serde(default)]
-    pub wiring: WiringKind,
-    /// Every perception kernel has a wiring of its own.
-    #[serde(default)]
-    pub per_kernel_wiring: bool,
-}
-
-fn family() -> String {
-    "logic_ca".into()
-}
-fn synchronous() -> f64 {
-    1.0
-}
-
-impl LogicSpec {
-    /// Inputs of the update circuit.
-    pub fn update_inputs(&self) -> usize {
-        let outputs = self.perception.last().copied().unwrap_or(0);
-        self.channels + self.channels * outputs * self.kernels
-    }
-
-    /// Widths, counts and rates fit together.
-    pub fn check(&self) -> Result<()> {
-        let bad = |what: &str, got: String, needed: String| Err(Error::invalid(what, got, needed));
-        if self.family != family() {
-            return bad("model.family", self.family.clone(), family());
-        }
-        check_shape(1, 1, self.channels)?;
-        if self.kernels == 0 {
-            return bad("kernels", "0".into(), "at least 1".into());
-        }
-        if self.steps == 0 {
-            return bad("steps", "0".into(), "at least 1".into());
-        }
-        if !(self.fire_rate > 0.0 && self.fire_rate <= 1.0) {
-            return bad(
-                "fire_rate",
-                self.fire_rate.to_string(),
-                "0 < fire_rate ≤ 1".into(),
-            );
-        }
-        for (name, widths) in [("perception", &self.perception), ("update", &self.update)] {
-            if widths.len() < 2 || widths.contains(&0) {
-                return bad(
-                    name,
-                    format!("{widths:?}"),
-                    "at least two widths, all positive".into(),
-                );
-            }
-            if widths.iter().any(|&w| w > 1 << 20) {
-                return bad(name, format!("{widths:?}"), "widths up to 2²⁰".into());
-            }
-        }
-        if self.perception[0] != 9 {
-            return bad(
-                "perception[0]",
-                self.perception[0].to_string(),
-                "9, the 3×3 neighbourhood".into(),
-            );
-        }
-        if self.update[0] != self.update_inputs() {
-            return bad(
-                "update[0]",
-                self.update[0].to_string(),
-                format!(
-                    "{}: channels + channels·perception outputs·kernels",
-                    self.update_inputs()
-                ),
-            );
-        }
-        let last = self.update[self.update.len() - 1];
-        if last != self.channels {
-            return bad(
-                "update's last width",
-                last.to_string(),
-                format!("{}, the number of channels", self.channels),
-            );
-        }
-        Ok(())
-    }
-}
-
-/// One layer of a circuit: gate j reads inputs a\[j\] and b\[j\]; its logits are those of gate
-/// `first` + j of the flat vector.
-#[derive(Clone, Debug)]
-pub(super) struct Layer {
-    pub inputs: usize,
-    pub a: Vec<u32>,
-    pub b: Vec<u32>,
-    pub first: usize,
-}
-
-/// Layers in a row. The values of a run lie in one vector: inputs, then each layer's outputs.
-#[derive(Clone, Debug)]
-pub(super) struct Circuit {
-    pub layers: Vec<Layer>,
-    pub inputs: usize,
-    /// Inputs and all gates.
-    pub values: usize,
-}
-
-impl Circuit {
-    fn new(layers: Vec<Layer>) -> Self {
-        Circuit {
-            inputs: layers[0].inputs,
-            values: layers[0].inputs + layers.iter().map(|l| l.a.len()).sum::<usize>(),
-            layers,
-        }
-    }
-
-    pub fn outputs(&self) -> usize {
-        self.layers[self.layers.len() - 1].a.len()
-    }
-}
 
 /// A differentiable-logic cellular automaton.
 #[derive(Clone, Debug)]
@@ -174,12 +32,17 @@ impl LogicCa {
     /// A model with the wiring of a seed.
     pub fn new(spec: LogicSpec, seed: u64) -> Result<Self> {
         spec.check()?;
+        if spec.wiring == WiringKind::Jax {
+            return Self::with_notebook_wires(spec, seed);
+        }
         let key = Key::new(seed).purpose("wiring");
         let draw = |name: &str, index: u64, inputs: usize, gates: usize, first: bool| {
             let mut stream = key.index(index).stream();
             match spec.wiring {
                 WiringKind::Unique if first && gates == 8 => Ok(Wires::first_kernel(&mut stream)),
-                WiringKind::Unique => Wires::unique(name, inputs, gates, &mut stream),
+                WiringKind::Unique | WiringKind::Jax => {
+                    Wires::unique(name, inputs, gates, &mut stream)
+                }
                 WiringKind::Random => Wires::random(name, inputs, gates, &mut stream),
             }
         };
@@ -217,6 +80,24 @@ impl LogicCa {
                 )
             })
             .collect::<Result<Vec<_>>>()?;
+        Self::with_wires(spec, perception, update)
+    }
+
+    /// The wires that the paper's notebook draws from a seed.
+    fn with_notebook_wires(spec: LogicSpec, seed: u64) -> Result<Self> {
+        let Ok(seed) = u32::try_from(seed) else {
+            return Err(Error::invalid(
+                "seed",
+                seed,
+                "below 2³² with wiring = \"jax\"",
+            ));
+        };
+        // The run's key is split once; the second half is the model's, which gives a key to each
+        // of the two circuits.
+        let mut key = JaxKey::new(seed).next();
+        let update = Wires::jax("update", &spec.update, false, key.next())?;
+        let perception = Wires::jax("perception", &spec.perception, true, key.next())?;
+        let perception = perception.into_iter().map(|wires| vec![wires]).collect();
         Self::with_wires(spec, perception, update)
     }
 
@@ -327,141 +208,6 @@ impl LogicCa {
         for (logits, p) in params.chunks_exact(GATES).zip(p.chunks_exact_mut(GATES)) {
             p[super::gates::hardest(logits) as usize] = T::ONE;
         }
-    }
-}
-
-/// All kernels of one channel, kernel fastest: gate j·K + k.
-fn perception_circuit(spec: &LogicSpec, wires: &[Vec<Wires>]) -> Circuit {
-    let kernels = spec.kernels;
-    let mut first = 0;
-    let layers = wires
-        .iter()
-        .enumerate()
-        .map(|(l, of_kernel)| {
-            let gates = spec.perception[l + 1];
-            let expand = |side: fn(&Wires) -> &Vec<u32>| -> Vec<u32> {
-                (0..gates * kernels)
-                    .map(|e| {
-                        let (j, k) = (e / kernels, e % kernels);
-                        let wire = side(&of_kernel[k % of_kernel.len()])[j];
-                        if l == 0 {
-                            wire
-                        } else {
-                            wire * kernels as u32 + k as u32
-                        }
-                    })
-                    .collect()
-            };
-            let layer = Layer {
-                inputs: if l == 0 {
-                    9
-                } else {
-                    spec.perception[l] * kernels
-                },
-                a: expand(|w| &w.a),
-                b: expand(|w| &w.b),
-                first,
-            };
-            first += gates * kernels;
-            layer
-        })
-        .collect();
-    Circuit::new(layers)
-}
-
-fn update_circuit(spec: &LogicSpec, wires: &[Wires]) -> Circuit {
-    let mut first = spec.perception[1..].iter().sum::<usize>() * spec.kernels;
-    let layers = wires
-        .iter()
-        .enumerate()
-        .map(|(l, wires)| {
-            let layer = Layer {
-                inputs: spec.update[l],
-                a: wires.a.clone(),
-                b: wires.b.clone(),
-                first,
-            };
-            first += wires.gates();
-            layer
-        })
-        .collect();
-    Circuit::new(layers)
-}
-
-/// States of several grids of one size, and which cells fire in which step.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LogicBatch<T> {
-    /// (batch, height, width, channels).
-    pub state: Vec<T>,
-    /// Grids.
-    pub batch: usize,
-    /// Rows of a grid.
-    pub height: usize,
-    /// Columns of a grid.
-    pub width: usize,
-    /// (steps, height, width), the same for all grids; none where every cell fires.
-    pub fire: Option<Vec<bool>>,
-}
-
-impl<T: Scalar> LogicBatch<T> {
-    /// A batch for a model, everything checked.
-    pub fn new(
-        model: &LogicCa,
-        state: Vec<T>,
-        [batch, height, width]: [usize; 3],
-        fire: Option<Vec<bool>>,
-    ) -> Result<Self> {
-        let channels = model.spec.channels;
-        check_shape(height, width, channels)?;
-        let len = batch * height * width * channels;
-        if batch == 0 || state.len() != len {
-            return Err(Error::invalid(
-                "state",
-                format!("{} values", state.len()),
-                format!("{batch}·{height}·{width}·{channels}, of at least one grid"),
-            ));
-        }
-        if let Some(i) = state.iter().position(|x| !x.is_finite()) {
-            return Err(Error::invalid(
-                format!("state, element {i}"),
-                state[i].to_f64(),
-                "a finite number",
-            ));
-        }
-        if let Some(fire) = &fire
-            && fire.len() != model.spec.steps * height * width
-        {
-            return Err(Error::invalid(
-                "fire",
-                format!("{} values", fire.len()),
-                format!(
-                    "{}·{height}·{width}: steps, rows, columns",
-                    model.spec.steps
-                ),
-            ));
-        }
-        Ok(LogicBatch {
-            state,
-            batch,
-            height,
-            width,
-            fire,
-        })
-    }
-
-    /// Whether cell (y, x) fires in step t.
-    pub fn fires(&self, t: usize, y: usize, x: usize) -> bool {
-        let cell = (t * self.height + y) * self.width + x;
-        self.fire.as_ref().is_none_or(|fire| fire[cell])
-    }
-}
-
-impl<T: Send + Sync> Batch<T> for LogicBatch<T> {
-    fn values(&self) -> &[T] {
-        &self.state
-    }
-    fn values_mut(&mut self) -> &mut [T] {
-        &mut self.state
     }
 }
 
@@ -656,7 +402,7 @@ impl Model for LogicCa {
 }
 
 /// Wirings from flat values, (wirings, 2, gates).
-fn wires_of(what: &str, values: &[f64], gates: usize) -> Result<Vec<Wires>> {
+pub(super) fn wires_of(what: &str, values: &[f64], gates: usize) -> Result<Vec<Wires>> {
     let whole = values
         .iter()
         .map(|&v| {
@@ -674,84 +420,4 @@ fn wires_of(what: &str, values: &[f64], gates: usize) -> Result<Vec<Wires>> {
             b: w[gates..].to_vec(),
         })
         .collect())
-}
-
-impl FromBundle for LogicCa {
-    fn from_bundle(bundle: &Bundle) -> Result<Case<Self>> {
-        let spec: LogicSpec = bundle.model_spec()?;
-        spec.check()?;
-        let wires = |circuit: &str, widths: &[usize]| {
-            (0..widths.len() - 1)
-                .map(|l| {
-                    let name = format!("input/wires.{circuit}.{l}");
-                    let array = bundle.array(&name)?;
-                    let gates = widths[l + 1];
-                    if !array.shape.ends_with(&[2, gates]) {
-                        return Err(Error::file(
-                            &bundle.path,
-                            &name,
-                            format!("shape {:?}, needs [2, {gates}]", array.shape),
-                        ));
-                    }
-                    wires_of(&name, &array.values, gates)
-                })
-                .collect::<Result<Vec<_>>>()
-        };
-        let perception = wires("perception", &spec.perception)?;
-        let update = wires("update", &spec.update)?
-            .into_iter()
-            .map(|mut w| w.remove(0))
-            .collect();
-        let model = LogicCa::with_wires(spec, perception, update)?;
-        let state = bundle.array("input/state")?;
-        let &[batch, height, width, channels] = &state.shape[..] else {
-            return Err(Error::file(
-                &bundle.path,
-                "input/state",
-                format!("shape {:?}, needs (B, H, W, C)", state.shape),
-            ));
-        };
-        if channels != model.spec.channels {
-            return Err(Error::file(
-                &bundle.path,
-                "input/state",
-                format!("{channels} channels, the model has {}", model.spec.channels),
-            ));
-        }
-        let fire = bundle
-            .get("input/fire")
-            .map(|fire| fire.values.iter().map(|&f| f != 0.0).collect());
-        let input = LogicBatch::new(&model, state.values.clone(), [batch, height, width], fire)?;
-        let first = &bundle.array("input/target")?.values;
-        if first.len() != batch * height * width {
-            return Err(Error::file(
-                &bundle.path,
-                "input/target",
-                format!("{} values, needs one for every cell", first.len()),
-            ));
-        }
-        let target = channel_target(first, 1, channels);
-        let params = bundle.flat(&model, "param")?;
-        Ok(Case {
-            model,
-            params,
-            input,
-            target,
-        })
-    }
-}
-
-/// A target for the first `read` channels of every cell, given in the order (cell, channel); the
-/// others have weight 0.
-pub fn channel_target<T: Scalar>(values: &[T], read: usize, channels: usize) -> Target<T> {
-    let cells = values.len() / read;
-    let mut all = vec![T::ZERO; cells * channels];
-    let mut weights = vec![T::ZERO; cells * channels];
-    for cell in 0..cells {
-        for c in 0..read {
-            all[cell * channels + c] = values[cell * read + c];
-            weights[cell * channels + c] = T::ONE;
-        }
-    }
-    Target::values(all).weighted(weights)
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::grid::NEIGHBOURS;
 use super::{BoundaryCondition, NGrid};
 use crate::rng::Stream;
 use crate::{Error, Result};
@@ -142,22 +143,44 @@ impl LogicData {
     /// state (y, x, channel).
     pub fn goal(&self, channels: usize, boundary: BoundaryCondition, start: &[f32]) -> Vec<f32> {
         let [height, width] = self.grid;
+        let mut goal = vec![0.0; height * width * self.read_channels()];
+        self.fill_goal(channels, boundary, start, &mut goal);
+        goal
+    }
+
+    /// [`LogicData::goal`] into memory that is there.
+    pub fn fill_goal(
+        &self,
+        channels: usize,
+        boundary: BoundaryCondition,
+        start: &[f32],
+        goal: &mut [f32],
+    ) {
+        let [height, width] = self.grid;
         let number = |b: bool| f32::from(u8::from(b));
         match self.target {
             Goal::Bitmap => {
                 let picture = self.picture().unwrap_or_default();
-                picture.into_iter().map(number).collect()
+                for (goal, bit) in goal.iter_mut().zip(picture) {
+                    *goal = number(bit);
+                }
             }
             Goal::Checkerboard => {
-                let cells = (0..height).flat_map(|y| (0..width).map(move |x| (y, x)));
-                cells.map(|(y, x)| number(checkerboard(y, x))).collect()
+                for (i, goal) in goal.iter_mut().enumerate() {
+                    *goal = number(checkerboard(i / width, i % width));
+                }
             }
             Goal::Life => {
-                let alive = start.iter().step_by(channels).map(|&v| v > 0.5).collect();
-                let grid = NGrid::from_values(height, width, 1, boundary, alive);
-                grid.map_or(Vec::new(), |grid| {
-                    life(&grid).values.into_iter().map(number).collect()
-                })
+                let alive = |y: usize, x: usize| start[(y * width + x) * channels] > 0.5;
+                for (i, goal) in goal.iter_mut().enumerate() {
+                    let place = (i / width, i % width);
+                    let around = NEIGHBOURS.iter().filter(|&&d| d != (0, 0));
+                    let neighbours = around
+                        .filter_map(|&d| boundary.neighbour((height, width), place, d))
+                        .filter(|&(y, x)| alive(y, x))
+                        .count();
+                    *goal = number(lives(alive(place.0, place.1), neighbours));
+                }
             }
         }
     }
@@ -168,6 +191,11 @@ pub fn checkerboard(y: usize, x: usize) -> bool {
     (x / 2 + y / 2) % 2 == 1
 }
 
+/// Whether a cell lives on, or is born.
+fn lives(alive: bool, neighbours: usize) -> bool {
+    neighbours == 3 || alive && neighbours == 2
+}
+
 /// One step of Conway's Game of Life.
 pub fn life(grid: &NGrid<bool>) -> NGrid<bool> {
     let mut next = grid.clone();
@@ -176,7 +204,7 @@ pub fn life(grid: &NGrid<bool>) -> NGrid<bool> {
             let around = grid.neighbourhood(y, x, 0);
             let alive = around[4];
             let neighbours = around.iter().filter(|&&n| n).count() - usize::from(alive);
-            next.cell_mut(y, x)[0] = neighbours == 3 || alive && neighbours == 2;
+            next.cell_mut(y, x)[0] = lives(alive, neighbours);
         }
     }
     next
@@ -217,6 +245,25 @@ mod tests {
         data(&["84", "fc"]).fill_start(2, stream, &mut state);
         assert_eq!(state.iter().sum::<f32>(), 2.0);
         assert_eq!(state[(6 + 3) * 2..(6 + 3) * 2 + 2], [1.0, 1.0]);
+    }
+
+    #[test]
+    fn the_goal_of_life_is_one_step_of_it_on_both_boundaries() {
+        let life_data = LogicData {
+            grid: [5, 7],
+            start: Start::Random,
+            target: Goal::Life,
+            bitmap: Vec::new(),
+        };
+        for boundary in [BoundaryCondition::Periodic, BoundaryCondition::Zero] {
+            let mut state = vec![0.0; 5 * 7 * 2];
+            life_data.fill_start(2, &mut Key::new(4).stream(), &mut state);
+            let alive = state.iter().step_by(2).map(|&v| v > 0.5).collect();
+            let grid = NGrid::from_values(5, 7, 1, boundary, alive).unwrap();
+            let goal = life_data.goal(2, boundary, &state);
+            let expected = life(&grid).values;
+            assert!(goal.iter().zip(expected).all(|(&g, e)| (g == 1.0) == e));
+        }
     }
 
     #[test]

@@ -5,9 +5,9 @@
 //! their order, so that it makes no difference whether they were computed one after the other or
 //! on many threads.
 
+use super::circuit::Circuit;
 use super::gates::{GATES, relaxed, relaxed_d_a, relaxed_d_b};
 use super::grid::NEIGHBOURS;
-use super::model::Circuit;
 use super::{LogicBatch, LogicCa};
 use crate::{Scalar, parallel};
 

@@ -83,10 +83,13 @@ impl LogicTask {
             fire.extend((0..spec.steps * height * width).map(|_| stream.uniform_f32() < rate));
         }
         if self.goal.is_empty() || self.data.target == Goal::Life {
-            self.goal.clear();
-            for start in self.start.chunks_exact(height * width * spec.channels) {
-                let goal = self.data.goal(spec.channels, spec.boundary, start);
-                self.goal.extend(goal);
+            let read = self.data.read_channels();
+            self.goal.resize(cells * read, 0.0);
+            let grids = self.start.chunks_exact(height * width * spec.channels);
+            let goals = self.goal.chunks_exact_mut(height * width * read);
+            for (start, goal) in grids.zip(goals) {
+                self.data
+                    .fill_goal(spec.channels, spec.boundary, start, goal);
             }
         }
     }
@@ -273,9 +276,14 @@ impl Task for LogicTask {
     }
 
     fn best_by(&self) -> (&'static str, bool) {
-        // The hard loss of one batch reaches 0 by luck before it stays there: the last parameters
-        // are the ones to keep, and no figure of this name is given.
-        ("the last epoch", true)
+        match self.data.target {
+            // Every epoch starts from the same cells: none wrong once is none wrong for good.
+            Goal::Bitmap if self.data.start != Start::Random => ("hard_loss", true),
+            Goal::Life => ("boards_right", false),
+            // From random starts the hard loss of one batch reaches 0 by luck before it stays
+            // there. There is no validation loss: the last parameters are kept.
+            _ => ("validation_loss", true),
+        }
     }
 
     fn picture(&mut self, params: &[f32]) -> Option<String> {
@@ -378,7 +386,7 @@ pub fn write_circuit(circuit: &HardCircuit, folder: &Path) -> Result<()> {
 
 /// What the evaluated epochs say.
 struct History {
-    /// The last training loss.
+    /// The training loss where the parameters were kept: at the best epoch, or the last.
     soft: f64,
     /// The first epoch with hard loss 0.
     first: Option<u64>,
@@ -390,11 +398,13 @@ fn read_metrics(path: &Path) -> Option<History> {
     let mut reader = csv::Reader::from_path(path).ok()?;
     let header = reader.headers().ok()?.clone();
     let column = |name: &str| header.iter().position(|h| h == name);
-    let (epoch, soft, hard) = (
+    let (epoch, soft, hard, best) = (
         column("epoch")?,
         column("train_loss")?,
         column("hard_loss")?,
+        column("best")?,
     );
+    let mut decided = false;
     let mut history = History {
         soft: f64::NAN,
         first: None,
@@ -402,7 +412,11 @@ fn read_metrics(path: &Path) -> Option<History> {
     };
     for record in reader.records() {
         let record = record.ok()?;
-        history.soft = record.get(soft)?.parse().ok()?;
+        let kept = record.get(best)? == "1";
+        if kept || !decided {
+            history.soft = record.get(soft)?.parse().ok()?;
+        }
+        decided |= kept;
         let wrong: f64 = record.get(hard)?.parse().ok()?;
         let epoch: u64 = record.get(epoch)?.parse().ok()?;
         if wrong > 0.0 {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::rng::Stream;
+use crate::rng::jax::JaxKey;
 use crate::{Error, Result};
 
 /// How the gates of a layer are wired.
@@ -14,6 +15,9 @@ pub enum WiringKind {
     /// the eight neighbours with the centre.
     #[default]
     Unique,
+    /// The same, drawn as the paper's notebook draws it, with JAX's random numbers: seed 23 gives
+    /// the wires of the published runs. The kernels share their wires.
+    Jax,
     /// Two different inputs at random for every gate.
     Random,
 }
@@ -30,15 +34,52 @@ pub struct Wires {
 impl Wires {
     /// The eight neighbours, shuffled, each against the centre (4).
     pub fn first_kernel(stream: &mut Stream) -> Self {
-        let mut a = vec![0, 1, 2, 3, 5, 6, 7, 8];
-        stream.shuffle(&mut a);
-        Wires { a, b: vec![4; 8] }
+        let mut wires = Self::neighbours();
+        stream.shuffle(&mut wires.a);
+        wires
+    }
+
+    /// The eight neighbours in order, each against the centre.
+    fn neighbours() -> Self {
+        Wires {
+            a: vec![0, 1, 2, 3, 5, 6, 7, 8],
+            b: vec![4; 8],
+        }
     }
 
     /// The pairs (0,1), (2,3) …; if too few, (1,2), (3,4) …; then (i, i+d) for d = 2, 3, …; cut to
     /// the number of gates and shuffled. Without the shuffle, neighbouring gates stay neighbours
     /// through all layers and information can't spread.
     pub fn unique(what: &str, inputs: usize, gates: usize, stream: &mut Stream) -> Result<Self> {
+        let wires = Self::pairs(what, inputs, gates)?;
+        let mut order: Vec<usize> = (0..gates).collect();
+        stream.shuffle(&mut order);
+        Ok(wires.ordered(&order))
+    }
+
+    /// The layers of a circuit of those widths, as the notebook draws them: a key for every layer.
+    pub fn jax(what: &str, widths: &[usize], first: bool, mut key: JaxKey) -> Result<Vec<Self>> {
+        let layer = |l: usize| {
+            let wires = if first && l == 1 && widths[l] == 8 {
+                Self::neighbours()
+            } else {
+                Self::pairs(&format!("{what}[{l}]"), widths[l - 1], widths[l])?
+            };
+            Ok(wires.ordered(&key.next().permutation(widths[l])))
+        };
+        (1..widths.len()).map(layer).collect()
+    }
+
+    fn ordered(&self, order: &[usize]) -> Self {
+        let along = |wires: &[u32]| order.iter().map(|&j| wires[j]).collect();
+        Wires {
+            a: along(&self.a),
+            b: along(&self.b),
+        }
+    }
+
+    /// [`Wires::unique`] before the shuffle.
+    fn pairs(what: &str, inputs: usize, gates: usize) -> Result<Self> {
         check_widths(what, inputs, gates)?;
         let most = inputs * (inputs - 1) / 2;
         if gates > most {
@@ -51,13 +92,9 @@ impl Wires {
         let first = (0..inputs - 1).step_by(2).map(|i| (i, i + 1));
         let second = (1..inputs - 1).step_by(2).map(|i| (i, i + 1));
         let further = (2..inputs).flat_map(|d| (0..inputs - d).map(move |i| (i, i + d)));
-        let mut pairs: Vec<(usize, usize)> =
-            first.chain(second).chain(further).take(gates).collect();
-        stream.shuffle(&mut pairs);
-        Ok(Wires {
-            a: pairs.iter().map(|p| p.0 as u32).collect(),
-            b: pairs.iter().map(|p| p.1 as u32).collect(),
-        })
+        let pairs = first.chain(second).chain(further).take(gates);
+        let (a, b) = pairs.map(|(a, b)| (a as u32, b as u32)).unzip();
+        Ok(Wires { a, b })
     }
 
     /// Two different inputs for every gate, at random.

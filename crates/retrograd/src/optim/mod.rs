@@ -485,10 +485,13 @@ pub fn clip_global_norm<T: Scalar>(grads: &mut [T], layout: &Layout, max_norm: f
 pub fn clip_elements<T: Scalar>(grads: &mut [T], limit: f64) {
     let limit = T::from_f64(limit);
     for g in grads {
-        if *g > limit {
-            *g = limit;
+        // Stored in any case, so that it becomes vectors. NaN stays NaN.
+        *g = if *g > limit {
+            limit
         } else if *g < -limit {
-            *g = -limit;
-        }
+            -limit
+        } else {
+            *g
+        };
     }
 }

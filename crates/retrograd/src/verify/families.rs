@@ -56,6 +56,13 @@ pub const FAMILIES: &[Family] = &[
         built_in: super::builtin::bundled::logic,
     },
     Family {
+        name: "logic_ca",
+        format: "retrograd-logic-run-1",
+        cpu: crate::logic::replay,
+        gpu: None,
+        built_in: Vec::new,
+    },
+    Family {
         name: "graph",
         format: BUNDLE,
         cpu: against::<crate::graph::GraphNetwork>,

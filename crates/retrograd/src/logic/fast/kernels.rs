@@ -6,6 +6,7 @@ use super::lanes::Lanes;
 use super::plan::LayerPlan;
 use crate::logic::gates::{GATES, TABLE};
 use crate::simd::{Simd, exp, f32x16, prelude::*};
+use fearless_simd::f32x4;
 
 #[inline(always)]
 fn load<S: Simd, const V: usize>(simd: S, at: &[Lanes]) -> [f32x16<S>; V] {
@@ -53,10 +54,10 @@ pub(super) fn layer_forward<S: Simd, const V: usize>(
         let b = load::<S, V>(simd, &inputs[group.b as usize * stride..]);
         for _ in 0..group.gates {
             let Some((c, &j)) = gates.next() else { return };
-            let [c0, c1, c2, c3] = c.map(
-                #[inline(always)]
-                |c| f32x16::splat(simd, c),
-            );
+            let c0 = f32x16::splat(simd, c[0]);
+            let c1 = f32x16::splat(simd, c[1]);
+            let c2 = f32x16::splat(simd, c[2]);
+            let c3 = f32x16::splat(simd, c[3]);
             let y: [f32x16<S>; V] = std::array::from_fn(
                 #[inline(always)]
                 |v| {
@@ -101,10 +102,9 @@ pub(super) fn layer_backward<S: Simd, const V: usize, const SUMS: bool>(
             let Some(((c, &j), sum)) = gates.next() else {
                 return;
             };
-            let [_, c1, c2, c3] = c.map(
-                #[inline(always)]
-                |c| f32x16::splat(simd, c),
-            );
+            let c1 = f32x16::splat(simd, c[1]);
+            let c2 = f32x16::splat(simd, c[2]);
+            let c3 = f32x16::splat(simd, c[3]);
             let g = load::<S, V>(simd, &d_outputs[j as usize * V..]);
             let (mut s, mut s_a, mut s_b, mut s_ab) = (zero[0], zero[0], zero[0], zero[0]);
             for v in 0..V {
@@ -152,19 +152,20 @@ pub(super) fn layer_backward<S: Simd, const V: usize, const SUMS: bool>(
 
 /// Adds the lanes of four vectors, pairwise, to four numbers.
 #[inline(always)]
-fn add_sums<S: Simd>(simd: S, [s, s_a, s_b, s_ab]: [f32x16<S>; 4], sum: &mut [f32; 4]) {
-    // Two vectors interleaved and halved: the lanes of one, then of the other, alternate.
-    let x = s.zip_low(s_b) + s.zip_high(s_b);
-    let y = s_a.zip_low(s_ab) + s_a.zip_high(s_ab);
-    let (low, high) = (x.zip_low(y) + x.zip_high(y)).split();
-    let (low, high) = (low + high).split();
-    let total = low + high + f32x4_of(simd, sum);
+fn add_sums<S: Simd>(simd: S, vectors: [f32x16<S>; 4], sum: &mut [f32; 4]) {
+    let total = sum_lanes(vectors) + f32x4::load_array_ref(simd, sum);
     total.store_array(sum);
 }
 
+/// The sum of the lanes of each of four vectors.
 #[inline(always)]
-fn f32x4_of<S: Simd>(simd: S, x: &[f32; 4]) -> fearless_simd::f32x4<S> {
-    fearless_simd::f32x4::load_array_ref(simd, x)
+fn sum_lanes<S: Simd>([a, b, c, d]: [f32x16<S>; 4]) -> f32x4<S> {
+    // Two vectors interleaved and halved: the lanes of one, then of the other, alternate.
+    let x = a.zip_low(c) + a.zip_high(c);
+    let y = b.zip_low(d) + b.zip_high(d);
+    let (low, high) = (x.zip_low(y) + x.zip_high(y)).split();
+    let (low, high) = (low + high).split();
+    low + high
 }
 
 /// The columns of the gates' table: the coefficient of 1, a, b or ab of every gate.
@@ -185,11 +186,15 @@ pub(super) fn soften<S: Simd>(simd: S, logits: &[f32; GATES]) -> ([f32; GATES], 
     let x = f32x16::load_array_ref(simd, logits);
     let e = exp(simd, x - f32x16::splat(simd, x.reduce_max()));
     let p = e / f32x16::splat(simd, e.reduce_sum());
-    let c = COLUMNS.map(
-        #[inline(always)]
-        |column| (p * f32x16::load_array(simd, column)).reduce_sum(),
-    );
-    (p.to_array(), c)
+    // Not `array::map`: it is a function of its own, compiled without this one's instructions.
+    let [c0, c1, c2, c3] = COLUMNS;
+    let c = sum_lanes([
+        p * f32x16::load_array(simd, c0),
+        p * f32x16::load_array(simd, c1),
+        p * f32x16::load_array(simd, c2),
+        p * f32x16::load_array(simd, c3),
+    ]);
+    (p.to_array(), c.to_array())
 }
 
 /// The columns in f64.

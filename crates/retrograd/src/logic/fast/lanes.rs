@@ -81,6 +81,8 @@ impl Geometry {
     /// The row pieces in which any cell fires; returns the number of cells that do.
     pub fn pieces(&self, fire: Option<&[bool]>, pieces: &mut Vec<RowPiece>) -> usize {
         pieces.clear();
+        // For as many as there can be: a step in which more fire allocates nothing.
+        pieces.reserve(self.batch * self.height * self.width.div_ceil(16));
         let mut cells = 0;
         for sample in 0..self.batch {
             for y in 0..self.height {

@@ -6,7 +6,7 @@
 //! and the gradient of that input stays in a register until it is complete.
 
 use crate::logic::LogicCa;
-use crate::logic::model::{Circuit, Layer};
+use crate::logic::circuit::{Circuit, Layer};
 
 /// Gates that read the same two inputs.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,8 @@ pub struct Plan {
     pub(super) update: Vec<LayerPlan>,
     /// For every gate, in the order of the parameters, when it is visited.
     pub(super) visit: Vec<u32>,
+    /// The reverse: the gates in the order in which they are visited.
+    pub(super) order: Vec<u32>,
 }
 
 impl Plan {
@@ -65,10 +67,15 @@ impl Plan {
         };
         let perception = plan(&model.perception);
         let update = plan(&model.update);
+        let mut order = vec![0; visit.len()];
+        for (gate, &at) in visit.iter().enumerate() {
+            order[at as usize] = gate as u32;
+        }
         Plan {
             perception,
             update,
             visit,
+            order,
         }
     }
 }

@@ -5,108 +5,11 @@
 //! treatment of their own. After every step the border is made to show what the boundary
 //! condition says.
 
-use super::HardCircuit;
+use super::program::{CHUNK, Chunk, Program};
 use crate::logic::BoundaryCondition;
 use crate::simd::{Simd, dispatch, level, prelude::*};
 use crate::{Error, Result};
 use fearless_simd::u64x8;
-
-/// Words that a gate works on at a time: long enough that choosing the gate costs little, short
-/// enough that the values in use stay in the fastest cache (512 bytes each).
-const CHUNK: usize = 64;
-
-type Chunk = [u64; CHUNK];
-
-/// A gate on slots.
-#[derive(Clone, Copy, Debug)]
-struct Instruction {
-    op: u8,
-    a: u16,
-    b: u16,
-    out: u16,
-}
-
-/// A circuit as instructions on slots that are used again when their value has been read for the
-/// last time.
-#[derive(Clone, Debug)]
-pub struct Program {
-    channels: usize,
-    boundary: BoundaryCondition,
-    /// (channel, neighbour, slot) of the inputs that are read.
-    inputs: Vec<(usize, usize, u16)>,
-    instructions: Vec<Instruction>,
-    outputs: Vec<u16>,
-    slots: usize,
-}
-
-impl Program {
-    /// Compiles a circuit, without what it doesn't need.
-    pub fn new(circuit: &HardCircuit) -> Self {
-        let circuit = circuit.fold(false).prune();
-        let inputs = circuit.inputs();
-        let nodes = inputs + circuit.gates.len();
-        // When each node is read for the last time; outputs live to the end.
-        let mut last = vec![0; nodes];
-        for (i, gate) in circuit.gates.iter().enumerate() {
-            last[gate.a as usize] = i + 1;
-            last[gate.b as usize] = i + 1;
-        }
-        for &o in &circuit.outputs {
-            last[o as usize] = usize::MAX;
-        }
-        let mut slot = vec![u16::MAX; nodes];
-        let mut free: Vec<u16> = Vec::new();
-        let mut slots = 0_usize;
-        let mut take = |free: &mut Vec<u16>| {
-            free.pop().unwrap_or_else(|| {
-                slots += 1;
-                u16::try_from(slots - 1).expect("fewer than 65536 values in use")
-            })
-        };
-        let mut program_inputs = Vec::new();
-        for i in (0..inputs).filter(|&i| last[i] > 0) {
-            slot[i] = take(&mut free);
-            program_inputs.push((i / 9, i % 9, slot[i]));
-        }
-        let mut instructions = Vec::with_capacity(circuit.gates.len());
-        for (i, gate) in circuit.gates.iter().enumerate() {
-            // The output's slot is never one of the inputs'.
-            let out = take(&mut free);
-            slot[inputs + i] = out;
-            let (a, b) = (slot[gate.a as usize], slot[gate.b as usize]);
-            instructions.push(Instruction {
-                op: gate.op,
-                a,
-                b,
-                out,
-            });
-            for node in [gate.a as usize, gate.b as usize] {
-                if last[node] == i + 1 {
-                    free.push(slot[node]);
-                    last[node] = 0;
-                }
-            }
-        }
-        Program {
-            channels: circuit.channels,
-            boundary: circuit.boundary,
-            inputs: program_inputs,
-            instructions,
-            outputs: circuit.outputs.iter().map(|&o| slot[o as usize]).collect(),
-            slots,
-        }
-    }
-
-    /// Instructions for one cell.
-    pub fn len(&self) -> usize {
-        self.instructions.len()
-    }
-
-    /// Whether every channel's new value is an input or a constant.
-    pub fn is_empty(&self) -> bool {
-        self.instructions.is_empty()
-    }
-}
 
 /// Grids of bits, one bit for a cell and channel.
 #[derive(Clone, Debug)]
@@ -239,13 +142,17 @@ impl BitGrid {
                     let source = &planes[at..at + vectors * 8 + 2];
                     shifted(simd, source, dx, vectors, &mut slots[slot as usize]);
                 }
-                for instruction in &program.instructions {
-                    execute(simd, instruction, slots);
-                }
-                for (c, &slot) in program.outputs.iter().enumerate() {
+                program.run(simd, slots);
+                for (c, &(slot, inverted)) in program.outputs.iter().enumerate() {
                     let at = c * plane + first + from;
-                    let count = vectors * 8;
-                    next[at..at + count].copy_from_slice(&slots[slot as usize][..count]);
+                    let (next, value) = (&mut next[at..at + vectors * 8], &slots[slot as usize]);
+                    if inverted {
+                        for (next, value) in next.iter_mut().zip(value) {
+                            *next = !value;
+                        }
+                    } else {
+                        next.copy_from_slice(&value[..vectors * 8]);
+                    }
                 }
             }
         });
@@ -360,61 +267,5 @@ fn shifted<S: Simd>(simd: S, source: &[u64], dx: usize, vectors: usize, out: &mu
             _ => here >> 1 | u64x8::from_slice(simd, &source[at + 2..at + 10]) << 63,
         };
         moved.store_slice(&mut out[at..at + 8]);
-    }
-}
-
-/// One gate on a chunk.
-#[inline(always)]
-fn execute<S: Simd>(simd: S, instruction: &Instruction, slots: &mut [Chunk]) {
-    let Instruction { op, a, b, out } = *instruction;
-    let (a, b, out) = (a as usize, b as usize, out as usize);
-    // After folding a gate reads two different nodes; only constants and inverters don't.
-    let Ok([x, y, z]) = slots.get_disjoint_mut([a, b, out]) else {
-        let Ok([x, z]) = slots.get_disjoint_mut([a, out]) else {
-            return;
-        };
-        for i in 0..CHUNK {
-            z[i] = match op {
-                0 => 0,
-                15 => u64::MAX,
-                _ => !x[i],
-            };
-        }
-        return;
-    };
-    macro_rules! gate {
-        (|$a:ident, $b:ident| $y:expr) => {
-            // The whole chunk, even where the last one is shorter: a fixed count needs no checks.
-            for v in 0..CHUNK / 8 {
-                let at = v * 8..v * 8 + 8;
-                let $a = u64x8::from_slice(simd, &x[at.clone()]);
-                let $b = u64x8::from_slice(simd, &y[at.clone()]);
-                ($y).store_slice(&mut z[at]);
-            }
-        };
-    }
-    match op {
-        1 => gate!(|a, b| a & b),
-        2 => gate!(|a, b| a & !b),
-        4 => gate!(|a, b| !a & b),
-        6 => gate!(|a, b| a ^ b),
-        7 => gate!(|a, b| a | b),
-        8 => gate!(|a, b| !(a | b)),
-        9 => gate!(|a, b| !(a ^ b)),
-        11 => gate!(|a, b| a | !b),
-        13 => gate!(|a, b| !a | b),
-        14 => gate!(|a, b| !(a & b)),
-        0 => z.fill(0),
-        15 => z.fill(u64::MAX),
-        3 => z.copy_from_slice(x),
-        5 => z.copy_from_slice(y),
-        10 => gate!(|a, b| {
-            let _ = a;
-            !b
-        }),
-        _ => gate!(|a, b| {
-            let _ = b;
-            !a
-        }),
     }
 }

@@ -5,15 +5,18 @@
 //! and it can be written as JSON, C, Verilog and a drawing.
 
 mod bits;
+mod cover;
 mod drawing;
 mod export;
+mod program;
 mod resubstitute;
 mod simplify;
 
-pub use bits::{BitGrid, Program};
+pub use bits::BitGrid;
+pub use program::Program;
 
+use super::circuit::Circuit;
 use super::gates::{GATES, PASS_A, PASS_B, hardest, on_bits};
-use super::model::Circuit;
 use super::{BoundaryCondition, LogicCa};
 use crate::{Error, Result};
 

@@ -1,10 +1,10 @@
 //! The bundles of PyTorch and the notebook's own run.
 
-use crate::logic::{LogicBatch, LogicCa, TrainingLoop};
-use crate::model::{Grads, Kernels, Model, Pass};
+use crate::logic::{LogicBatch, LogicCa, LogicSpec, WiringKind, replay};
+use crate::model::{Grads, Model, Pass};
 use crate::optim::Optimizer;
 use crate::scalar::cast;
-use crate::verify::{Bundle, Case, FromBundle};
+use crate::verify::{Bundle, Case, FromBundle, Options};
 use crate::{Loss, Target};
 
 fn read(name: &str) -> Bundle {
@@ -126,42 +126,25 @@ fn the_fast_path_is_as_accurate_as_pytorch_in_f32() {
 
 #[test]
 fn the_notebooks_first_five_steps() {
+    let report = replay(&read("run_logic_checkerboard"), &Options::default()).unwrap();
+    assert!(report.passed(), "{}", report.table());
+    // Three perception layers and sixteen update layers, gradients and logits; two kinds of loss.
+    assert_eq!(report.rows.len(), 2 * 19 + 2);
+}
+
+#[test]
+fn the_notebooks_wires_come_from_its_seed() {
     let bundle = read("run_logic_checkerboard");
-    let Case {
-        model,
-        params,
-        mut input,
-        target,
-    } = LogicCa::from_bundle(&bundle).unwrap();
-    let optimizer = &bundle.optimizers["optimizer"];
-    let target: Target<f32> = target.cast();
-    let mut run = TrainingLoop::new(model, cast(&params), optimizer.spec, Kernels::Fast).unwrap();
-    run.clip_element = optimizer.clip_element;
-    for step in 0..5 {
-        let state = &bundle.array(&format!("run/state.{step}")).unwrap().values;
-        input.state.clone_from(state);
-        let batch = run.model().cast_input(&input);
-        let losses = run.train_step_with_hard(&batch, &target).unwrap();
-        let soft = bundle.array("run/soft_loss").unwrap().values[step];
-        let hard = bundle.array("run/hard_loss").unwrap().values[step];
-        assert!(
-            (losses.soft - soft).abs() <= 1e-5 * soft,
-            "step {step}: {losses:?} {soft}"
-        );
-        assert_eq!(losses.hard, hard, "step {step}");
-        if step == 0 {
-            let exact = bundle.flat(run.model(), "grad").unwrap();
-            let error = worst_per_tensor(run.model(), &cast(run.gradient()), &exact);
-            // Both are float32; JAX's own distance from f64 is of this size.
-            assert!(error < 1e-3, "gradient {error:e}");
-        }
-    }
-    let exact = bundle.flat(run.model(), "after5").unwrap();
-    let got: Vec<f64> = cast(run.params());
-    let error = got
-        .iter()
-        .zip(&exact)
-        .map(|(g, e)| (g - e).abs())
-        .fold(0.0, f64::max);
-    assert!(error < 1e-3, "logits after five steps {error:e}");
+    let recorded = LogicCa::from_bundle(&bundle).unwrap().model;
+    let spec = LogicSpec {
+        wiring: WiringKind::Jax,
+        ..recorded.spec().clone()
+    };
+    let drawn = LogicCa::new(spec.clone(), 23).unwrap();
+    assert_eq!(drawn.perception_wires(), recorded.perception_wires());
+    assert_eq!(drawn.update_wires(), recorded.update_wires());
+    assert_ne!(
+        LogicCa::new(spec, 24).unwrap().update_wires(),
+        recorded.update_wires()
+    );
 }

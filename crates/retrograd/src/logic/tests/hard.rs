@@ -5,6 +5,7 @@ use std::process::Command;
 use super::small;
 use crate::logic::BoundaryCondition::{Periodic, Zero};
 use crate::logic::gates::hardest;
+use crate::logic::hard::Gate;
 use crate::logic::{BitGrid, HardCircuit, LogicBatch, LogicCa, Program, reference};
 use crate::model::Model;
 use crate::rng::Key;
@@ -66,15 +67,18 @@ fn bits_equal_hard_mode_before_and_after_every_simplification() {
             for (stage, circuit) in stages(&circuit) {
                 circuit.check().unwrap();
                 sizes.push(circuit.gates.len());
-                let program = Program::new(&circuit);
-                let mut grid = BitGrid::new(size, 2, boundary).unwrap();
-                grid.load(&input.state);
-                for t in 0..3 {
-                    let fire = fire.as_ref().map(|f| &f[t * h * w..(t + 1) * h * w]);
-                    grid.step(&program, fire);
+                let (plain, compact) = (Program::new(&circuit), Program::compact(&circuit));
+                assert!(compact.len() <= plain.len());
+                for program in [plain, compact] {
+                    let mut grid = BitGrid::new(size, 2, boundary).unwrap();
+                    grid.load(&input.state);
+                    for t in 0..3 {
+                        let fire = fire.as_ref().map(|f| &f[t * h * w..(t + 1) * h * w]);
+                        grid.step(&program, fire);
+                    }
+                    let got: Vec<bool> = (0..b).flat_map(|s| grid.bits(s)).collect();
+                    assert_eq!(got, expected, "{size:?} {stage}");
                 }
-                let got: Vec<bool> = (0..b).flat_map(|s| grid.bits(s)).collect();
-                assert_eq!(got, expected, "{size:?} {stage}");
             }
         }
         assert!(sizes[6] < sizes[0] / 2, "{sizes:?}");
@@ -100,6 +104,53 @@ fn circuits_of_few_inputs_shrink_by_their_truth_tables() {
                 small.cell(&around),
                 "seed {seed} board {board}"
             );
+        }
+    }
+}
+
+/// Every function of three neighbours, as a sum of products.
+#[test]
+fn any_function_of_three_inputs_is_one_instruction() {
+    for table in 0..256_u32 {
+        let mut gates = Vec::new();
+        let mut node = |op: u8, a: u32, b: u32| {
+            gates.push(Gate { op, a, b });
+            9 + gates.len() as u32 - 1
+        };
+        let mut sum = node(0, 0, 0);
+        for row in (0..8_u32).filter(|row| table >> row & 1 == 1) {
+            // The product of three neighbours, inverted where the row has a 0.
+            let (a, b, c) = (row >> 2 & 1, row >> 1 & 1, row & 1);
+            let both = node([8, 4, 2, 1][(2 * a + b) as usize], 0, 1);
+            let product = node([2, 1][c as usize], both, 2);
+            sum = node(7, sum, product);
+        }
+        let circuit = HardCircuit {
+            channels: 1,
+            boundary: Periodic,
+            gates,
+            outputs: vec![sum],
+        };
+        let (height, width) = (6, 70);
+        let bits = random_bits(height * width, u64::from(table));
+        let state: Vec<f32> = bits.iter().map(|&b| f32::from(u8::from(b))).collect();
+        let program = Program::compact(&circuit);
+        assert!(
+            program.len() <= 1,
+            "table {table}: {} instructions",
+            program.len()
+        );
+        let mut grid = BitGrid::new([1, height, width], 1, Periodic).unwrap();
+        grid.load(&state);
+        grid.step(&program, None);
+        let got = grid.bits(0);
+        for y in 0..height {
+            for x in 0..width {
+                let above = (y + height - 1) % height * width;
+                let cell = |x: usize| u32::from(bits[above + x % width]);
+                let row = 4 * cell(x + width - 1) + 2 * cell(x) + cell(x + 1);
+                assert_eq!(got[y * width + x], table >> row & 1 == 1, "table {table}");
+            }
         }
     }
 }
@@ -155,8 +206,8 @@ fn json_survives_and_broken_files_are_refused() {
     assert!(circuit.to_svg().unwrap().contains("</svg>"));
 }
 
-/// Runs a program that may not be installed; none where it isn't.
-fn tool(name: &str, arguments: &[&str], folder: &std::path::Path, input: &str) -> Option<String> {
+/// Runs a program that must be there.
+fn tool(name: &str, arguments: &[&str], folder: &std::path::Path, input: &str) -> String {
     use std::io::Write;
     let mut child = Command::new(name)
         .args(arguments)
@@ -164,11 +215,13 @@ fn tool(name: &str, arguments: &[&str], folder: &std::path::Path, input: &str) -
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
         .spawn()
-        .ok()?;
-    child.stdin.take()?.write_all(input.as_bytes()).ok()?;
-    let output = child.wait_with_output().ok()?;
+        .unwrap_or_else(|e| panic!("{name}: {e}; the script ./test installs what tests need"));
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(input.as_bytes()).unwrap();
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{name} {arguments:?}");
-    Some(String::from_utf8(output.stdout).unwrap())
+    String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
@@ -188,15 +241,12 @@ fn the_c_file_compiles_and_gives_the_same_bits() {
                 "-o",
                 "circuit",
             ];
-            if tool("cc", &arguments, folder.path(), "").is_none() {
-                eprintln!("no C compiler: unchecked");
-                return;
-            }
+            tool("cc", &arguments, folder.path(), "");
             let (h, w, steps) = (7, 13, 5);
             let bits = random_bits(h * w * 2, 9);
             let text: String = bits.iter().map(|&b| if b { '1' } else { '0' }).collect();
             let input = format!("{h} {w} {steps}\n{text}\n");
-            let got = tool("./circuit", &[], folder.path(), &input).unwrap();
+            let got = tool("./circuit", &[], folder.path(), &input);
             let got: Vec<bool> = got
                 .chars()
                 .filter(|c| !c.is_whitespace())
@@ -234,11 +284,8 @@ fn the_verilog_module_gives_the_same_bits() {
         text.push_str("end endmodule\n");
         std::fs::write(folder.path().join("bench.v"), text).unwrap();
         let arguments = ["-g2005", "-o", "bench", "bench.v"];
-        if tool("iverilog", &arguments, folder.path(), "").is_none() {
-            eprintln!("no iverilog: unchecked");
-            return;
-        }
-        let got = tool("vvp", &["-n", "bench"], folder.path(), "").unwrap();
+        tool("iverilog", &arguments, folder.path(), "");
+        let got = tool("vvp", &["-n", "bench"], folder.path(), "");
         let lines: Vec<&str> = got.split_whitespace().collect();
         assert_eq!(lines.len(), boards.len());
         for (line, board) in lines.iter().zip(&boards) {
