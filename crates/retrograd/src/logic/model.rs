@@ -94,9 +94,9 @@ impl LogicCa {
         };
         // The run's key is split once; the second half is the model's, which gives a key to each
         // of the two circuits.
-        let mut key = JaxKey::new(seed).next();
-        let update = Wires::jax("update", &spec.update, false, key.next())?;
-        let perception = Wires::jax("perception", &spec.perception, true, key.next())?;
+        let mut key = JaxKey::new(seed).branch();
+        let update = Wires::jax("update", &spec.update, false, key.branch())?;
+        let perception = Wires::jax("perception", &spec.perception, true, key.branch())?;
         let perception = perception.into_iter().map(|wires| vec![wires]).collect();
         Self::with_wires(spec, perception, update)
     }

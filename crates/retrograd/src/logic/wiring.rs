@@ -65,7 +65,7 @@ impl Wires {
             } else {
                 Self::pairs(&format!("{what}[{l}]"), widths[l - 1], widths[l])?
             };
-            Ok(wires.ordered(&key.next().permutation(widths[l])))
+            Ok(wires.ordered(&key.branch().permutation(widths[l])))
         };
         (1..widths.len()).map(layer).collect()
     }

@@ -20,7 +20,7 @@ impl JaxKey {
     }
 
     /// The key becomes the first half of its split; returns the second.
-    pub fn next(&mut self) -> JaxKey {
+    pub fn branch(&mut self) -> JaxKey {
         let [rest, key] = self.split();
         *self = rest;
         key
@@ -45,7 +45,7 @@ impl JaxKey {
         let mut order: Vec<usize> = (0..n).collect();
         let rounds = 3.0 * (n.max(1) as f64).ln() / f64::from(u32::MAX).ln();
         for _ in 0..rounds.ceil() as usize {
-            let words = key.next().bits(n);
+            let words = key.branch().bits(n);
             let mut sorted: Vec<usize> = (0..n).collect();
             sorted.sort_by_key(|&i| words[i]);
             order = sorted.into_iter().map(|i| order[i]).collect();

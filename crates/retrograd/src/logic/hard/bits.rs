@@ -127,7 +127,7 @@ impl BitGrid {
         for c in 0..self.channels {
             self.fill_border(c);
         }
-        self.slots.resize(program.slots, [0; CHUNK]);
+        self.slots.resize(program.slots, Chunk([0; CHUNK]));
         let first = ROOM + self.row;
         let words = self.batch * (self.height + 2) * self.row - 2 * self.row;
         let (planes, next, slots) = (&self.planes[..], &mut self.next[..], &mut self.slots[..]);
@@ -140,12 +140,12 @@ impl BitGrid {
                     // One word before the neighbour's, in the row above, here or below.
                     let at = channel * plane + first + from + dy * row - row - 1;
                     let source = &planes[at..at + vectors * 8 + 2];
-                    shifted(simd, source, dx, vectors, &mut slots[slot as usize]);
+                    shifted(simd, source, dx, vectors, &mut slots[slot as usize].0);
                 }
                 program.run(simd, slots);
                 for (c, &(slot, inverted)) in program.outputs.iter().enumerate() {
                     let at = c * plane + first + from;
-                    let (next, value) = (&mut next[at..at + vectors * 8], &slots[slot as usize]);
+                    let (next, value) = (&mut next[at..at + vectors * 8], &slots[slot as usize].0);
                     if inverted {
                         for (next, value) in next.iter_mut().zip(value) {
                             *next = !value;
@@ -257,7 +257,7 @@ impl BitGrid {
 /// The cells to the left (dx = 0), here (1) or to the right (2) of every cell. `source` starts one
 /// word early.
 #[inline(always)]
-fn shifted<S: Simd>(simd: S, source: &[u64], dx: usize, vectors: usize, out: &mut Chunk) {
+fn shifted<S: Simd>(simd: S, source: &[u64], dx: usize, vectors: usize, out: &mut [u64]) {
     for v in 0..vectors {
         let at = v * 8;
         let here = u64x8::from_slice(simd, &source[at + 1..at + 9]);

@@ -15,7 +15,11 @@ use crate::simd::{Simd, prelude::*};
 /// enough that the values in use stay in the fastest cache (512 bytes each).
 pub(super) const CHUNK: usize = 64;
 
-pub(super) type Chunk = [u64; CHUNK];
+/// That many words, from the start of a cache line: what limits the speed are writes, and one that
+/// straddles two lines is two.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub(super) struct Chunk(pub [u64; CHUNK]);
 
 /// A gate on slots: its table has bit 4a + 2b + c; a gate of two inputs ignores c.
 #[derive(Clone, Copy, Debug)]
@@ -255,6 +259,8 @@ fn normalised(cut: &Cut, stands: &[Stand]) -> (u8, Vec<u32>, bool) {
     (table, nodes, inverted)
 }
 
+type Words = [u64; CHUNK];
+
 /// One gate on a chunk.
 #[inline(always)]
 fn execute<S: Simd>(simd: S, instruction: &Instruction, slots: &mut [Chunk]) {
@@ -266,12 +272,12 @@ fn execute<S: Simd>(simd: S, instruction: &Instruction, slots: &mut [Chunk]) {
             match table {
                 // The inputs are different nodes and the output is none of them.
                 $($two => if let Ok([x, y, z]) = slots.get_disjoint_mut([a, b, out]) {
-                    two::<S, $two>(simd, x, y, z);
+                    two::<S, $two>(simd, &x.0, &y.0, &mut z.0);
                 })*
                 $($three => if let Ok([w, x, y, z]) = slots.get_disjoint_mut([a, b, c, out]) {
-                    three::<S, $three>(simd, w, x, y, z);
+                    three::<S, $three>(simd, &w.0, &x.0, &y.0, &mut z.0);
                 })*
-                _ => slots[out].fill(0),
+                _ => slots[out].0.fill(0),
             }
         };
     }
@@ -283,7 +289,7 @@ fn execute<S: Simd>(simd: S, instruction: &Instruction, slots: &mut [Chunk]) {
 }
 
 #[inline(always)]
-fn two<S: Simd, const TABLE: u8>(simd: S, a: &Chunk, b: &Chunk, out: &mut Chunk) {
+fn two<S: Simd, const TABLE: u8>(simd: S, a: &Words, b: &Words, out: &mut Words) {
     for v in 0..CHUNK / 8 {
         let at = v * 8..v * 8 + 8;
         let a = u64x8::from_slice(simd, &a[at.clone()]);
@@ -300,7 +306,7 @@ fn two<S: Simd, const TABLE: u8>(simd: S, a: &Chunk, b: &Chunk, out: &mut Chunk)
 }
 
 #[inline(always)]
-fn three<S: Simd, const TABLE: u8>(simd: S, a: &Chunk, b: &Chunk, c: &Chunk, out: &mut Chunk) {
+fn three<S: Simd, const TABLE: u8>(simd: S, a: &Words, b: &Words, c: &Words, out: &mut Words) {
     for v in 0..CHUNK / 8 {
         let at = v * 8..v * 8 + 8;
         let a = u64x8::from_slice(simd, &a[at.clone()]);
