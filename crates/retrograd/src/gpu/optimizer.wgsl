@@ -67,7 +67,8 @@ fn optimizer_norm(
 @group(0) @binding(8) var<uniform> step: Step;
 
 // sizes.a: first parameter, end, pieces of the norm, pieces of the loss; sizes.b: 1 to write the
-// status. A workgroup owns 256 parameters.
+// status. A workgroup owns 1024 parameters: each sums the
+// pieces of the norm anew, which costs more than the update of 256.
 @compute @workgroup_size(64)
 fn optimizer_update(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -94,8 +95,8 @@ fn optimizer_update(
     if (step.clip_norm > 0.0) {
         factor = min(1.0, step.clip_norm / (sqrt(totals.x) + 1e-6));
     }
-    let end = min(sizes.a.x + number * 256u + 256u, sizes.a.y);
-    for (var i = sizes.a.x + number * 256u + lane; i < end; i += 64u) {
+    let end = min(sizes.a.x + number * 1024u + 1024u, sizes.a.y);
+    for (var i = sizes.a.x + number * 1024u + lane; i < end; i += 64u) {
         var p = params[i];
         var g = clipped(grads_in[i] * step.unscale, step.clip_element) * factor + step.decay * p;
         if (KIND == 2u) {

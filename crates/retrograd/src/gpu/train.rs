@@ -42,7 +42,7 @@ impl Default for TrainOptions {
 }
 
 /// Parameters per workgroup of the update, and per piece of the norm; as in optimizer.wgsl.
-const UPDATE: usize = 256;
+const UPDATE: usize = 1024;
 const NORM: usize = 4096;
 
 /// A number of its own for every loss with its form of target.
