@@ -55,8 +55,11 @@ const TILE: usize = 12;
 const NARROW_TILE: usize = 3;
 /// Terms that one chain of f32 multiply-adds sums; longer sums are cut.
 pub const RUN: usize = 4096;
-/// Multiply-adds per piece of rows: some 20 µs, so that the 5 µs of waking a thread pay.
-const PIECE: usize = 1 << 20;
+/// Multiply-adds from which rows are spread over threads: some 5 µs, against one or two to hand
+/// work to a thread that is awake.
+const PARALLEL: usize = 1 << 18;
+/// Multiply-adds per piece of rows, some 3 µs: threads wait for each other half a piece on average.
+const PIECE: usize = 1 << 17;
 
 /// What the product is added to.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +101,7 @@ pub fn gemm(
         }
         return;
     }
-    let parallel = m * n * k > PIECE;
+    let parallel = m * n * k > PARALLEL;
     // A multiple of the tile, and the pieces as even as that allows.
     let pieces = (m * n * k).div_ceil(PIECE).min(m.div_ceil(TILE));
     let piece = m.div_ceil(pieces).next_multiple_of(TILE);
