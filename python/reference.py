@@ -126,6 +126,8 @@ def layer(module):
         return {"kind": "layer_norm" if isinstance(module, nn.LayerNorm) else "batch_norm2d"}
     if isinstance(module, nn.LeakyReLU):
         return {"kind": "leaky_relu", "slope": module.negative_slope}
+    if isinstance(module, nn.ELU):
+        return {"kind": "elu", "alpha": module.alpha}
     if isinstance(module, nn.GELU):
         needs(module.approximate == "none", "the exact function")
         return {"kind": "gelu"}

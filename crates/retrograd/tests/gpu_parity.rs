@@ -58,7 +58,7 @@ fn every_layer_kind_and_loss_agrees_with_the_reference() {
             "acts",
             network_of(
                 &[6],
-                r#"[{"kind":"dense","out":7},{"kind":"relu"},{"kind":"dense","out":6,"bias":false},{"kind":"leaky_relu","slope":0.2},{"kind":"dense","out":5},{"kind":"gelu"},{"kind":"dense","out":4},{"kind":"tanh"},{"kind":"dense","out":3},{"kind":"sigmoid"},{"kind":"layer_norm"}]"#,
+                r#"[{"kind":"dense","out":7},{"kind":"relu"},{"kind":"dense","out":6,"bias":false},{"kind":"leaky_relu","slope":0.2},{"kind":"dense","out":5},{"kind":"elu","alpha":0.8},{"kind":"dense","out":5},{"kind":"gelu"},{"kind":"dense","out":4},{"kind":"tanh"},{"kind":"dense","out":3},{"kind":"sigmoid"},{"kind":"layer_norm"}]"#,
             ),
         ),
         (

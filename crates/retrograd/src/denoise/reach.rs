@@ -110,6 +110,7 @@ impl Reach {
                 }
                 LayerSpec::Relu {}
                 | LayerSpec::LeakyRelu { .. }
+                | LayerSpec::Elu { .. }
                 | LayerSpec::Silu {}
                 | LayerSpec::Gelu {}
                 | LayerSpec::Tanh {}

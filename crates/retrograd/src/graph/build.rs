@@ -149,6 +149,13 @@ impl GraphNetwork {
                 Err(Error::invalid(at(option), p, "0 ≤ p < 1"))
             }
         };
+        let finite = |option: &str, x: f64| {
+            if x.is_finite() {
+                Ok(())
+            } else {
+                Err(Error::invalid(at(option), x, "a finite number"))
+            }
+        };
         let on_nodes = || {
             if rows_of == RowsOf::Nodes {
                 Ok(())
@@ -361,7 +368,14 @@ impl GraphNetwork {
                 Ok((Layer::Dropout(Dropout { p }), width, rows_of))
             }
             GraphLayerSpec::Relu => plain(Activation::Relu),
-            GraphLayerSpec::LeakyRelu { slope } => plain(Activation::LeakyRelu { slope }),
+            GraphLayerSpec::LeakyRelu { slope } => {
+                finite("slope", slope)?;
+                plain(Activation::LeakyRelu { slope })
+            }
+            GraphLayerSpec::Elu { alpha } => {
+                finite("alpha", alpha)?;
+                plain(Activation::Elu { alpha })
+            }
             GraphLayerSpec::Silu => plain(Activation::Silu),
             GraphLayerSpec::Gelu => plain(Activation::Gelu),
             GraphLayerSpec::Tanh => plain(Activation::Tanh),

@@ -62,6 +62,9 @@ fn yes() -> bool {
 fn leaky_slope() -> f64 {
     0.01
 }
+fn elu_alpha() -> f64 {
+    1.0
+}
 
 /// One layer. Kinds, options and defaults are those of the reference bundles.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -163,6 +166,12 @@ pub enum GraphLayerSpec {
         /// The slope below 0.
         #[serde(default = "leaky_slope")]
         slope: f64,
+    },
+    /// x where positive, else α·(eˣ − 1).
+    Elu {
+        /// Minus the limit to the left; PyTorch's default is 1.
+        #[serde(default = "elu_alpha")]
+        alpha: f64,
     },
     /// x·σ(x).
     Silu,

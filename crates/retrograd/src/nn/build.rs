@@ -253,6 +253,12 @@ impl Network {
                 }
                 activation(Activation::LeakyRelu { slope })
             }
+            LayerSpec::Elu { alpha } => {
+                if !alpha.is_finite() {
+                    return Err(Error::invalid(at("alpha"), alpha, "a finite number"));
+                }
+                activation(Activation::Elu { alpha })
+            }
             LayerSpec::Silu {} => activation(Activation::Silu),
             LayerSpec::Gelu {} => activation(Activation::Gelu),
             LayerSpec::Tanh {} => activation(Activation::Tanh),

@@ -232,6 +232,12 @@ pub enum LayerSpec {
         #[serde(default = "leaky_slope")]
         slope: f64,
     },
+    /// x where positive, else α·(eˣ − 1).
+    Elu {
+        /// Minus the limit to the left; PyTorch's default is 1.
+        #[serde(default = "elu_alpha")]
+        alpha: f64,
+    },
     /// x·σ(x).
     Silu {},
     /// x·Φ(x), exact.
@@ -253,6 +259,9 @@ fn unit_range() -> [f64; 2] {
 }
 fn leaky_slope() -> f64 {
     0.01
+}
+fn elu_alpha() -> f64 {
+    1.0
 }
 
 impl LayerSpec {
@@ -309,6 +318,7 @@ impl LayerSpec {
             LayerSpec::Normalize {} => "normalize",
             LayerSpec::Relu {} => "relu",
             LayerSpec::LeakyRelu { .. } => "leaky_relu",
+            LayerSpec::Elu { .. } => "elu",
             LayerSpec::Silu {} => "silu",
             LayerSpec::Gelu {} => "gelu",
             LayerSpec::Tanh {} => "tanh",

@@ -1,7 +1,7 @@
 // Activation functions; the table of values and derivatives is in mod.rs.
 
-override KIND: u32 = 0u;  // 0 identity, 1 relu, 2 leaky relu, 3 silu, 4 gelu, 5 tanh, 6 sigmoid
-override SLOPE: f32 = 0.01;
+override KIND: u32 = 0u;  // 0 identity, 1 relu, 2 leaky relu, 3 silu, 4 gelu, 5 tanh, 6 sigmoid, 7 elu
+override SLOPE: f32 = 0.01;  // of leaky relu; elu's alpha
 
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
@@ -37,6 +37,12 @@ fn tanh_exact(x: f32) -> f32 {
     return select(select(-far, far, x >= 0.0), series, a < 0.4);
 }
 
+// alpha (e^x - 1) by tanh, without cancellation.
+fn elu(x: f32) -> f32 {
+    let t = tanh_exact(0.5 * min(x, 0.0));
+    return select(2.0 * SLOPE * t / (1.0 - t), x, x > 0.0);
+}
+
 fn value_at(x: f32) -> f32 {
     switch KIND {
         case 1u: { return max(x, 0.0); }
@@ -45,6 +51,7 @@ fn value_at(x: f32) -> f32 {
         case 4u: { return x * normal_cdf(x); }
         case 5u: { return tanh_exact(x); }
         case 6u: { return sigmoid(x); }
+        case 7u: { return elu(x); }
         default: { return x; }
     }
 }
@@ -57,6 +64,7 @@ fn slope_at(x: f32, y: f32) -> f32 {
         case 4u: { return normal_cdf(x) + x * 0.3989422804014327 * exp(-0.5 * x * x); }
         case 5u: { return 1.0 - y * y; }
         case 6u: { return y * (1.0 - y); }
+        case 7u: { return select(y + SLOPE, 1.0, x > 0.0); }
         default: { return 1.0; }
     }
 }

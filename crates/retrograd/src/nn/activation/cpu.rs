@@ -68,6 +68,7 @@ pub(super) fn multiply(slopes: &[f32], d_y: &[f32], d_x: &mut [f32]) {
 #[inline(always)]
 fn forward_chunk<S: Simd>(simd: S, activation: Activation, x: &[f32], y: &mut [f32]) {
     let zero = f32x16::splat(simd, 0.0);
+    let one = f32x16::splat(simd, 1.0);
     match activation {
         Activation::Identity => y.copy_from_slice(x),
         // A NaN stays one: it compares false.
@@ -75,6 +76,11 @@ fn forward_chunk<S: Simd>(simd: S, activation: Activation, x: &[f32], y: &mut [f
         Activation::LeakyRelu { slope } => {
             map!(simd, y, [x], x.simd_gt(zero).select(x, x * slope as f32));
         }
+        Activation::Elu { alpha } => map!(simd, y, [x], {
+            let t = simd::tanh(simd, x * 0.5);
+            let left = t * (2.0 * alpha) as f32 / (one - t);
+            x.simd_gt(zero).select(x, left)
+        }),
         Activation::Silu => map!(simd, y, [x], x * simd::sigmoid(simd, x)),
         Activation::Gelu => map!(simd, y, [x], x * normal_cdf(simd, x)),
         Activation::Tanh => map!(simd, y, [x], simd::tanh(simd, x)),
@@ -104,6 +110,12 @@ fn backward_chunk<S: Simd>(
                 x.simd_gt(zero).select(d_y, d_y * slope as f32)
             );
         }
+        Activation::Elu { alpha } => map!(
+            simd,
+            d_x,
+            [x, y, d_y],
+            x.simd_gt(zero).select(d_y, d_y * (y + alpha as f32))
+        ),
         Activation::Silu => map!(simd, d_x, [x, d_y], {
             let s = simd::sigmoid(simd, x);
             d_y * (s * (x * (one - s) + one))

@@ -16,6 +16,7 @@ impl Activation {
             Activation::Gelu => (4, 0.0),
             Activation::Tanh => (5, 0.0),
             Activation::Sigmoid => (6, 0.0),
+            Activation::Elu { alpha } => (7, alpha),
         };
         [("KIND", f64::from(kind)), ("SLOPE", slope)]
     }

@@ -4,12 +4,15 @@
 //! |---|---|---|
 //! | `relu` | max(x, 0) | \[x > 0\] |
 //! | `leaky_relu` | x for x > 0, else s·x | 1 for x > 0, else s |
+//! | `elu` | x for x > 0, else α·(eˣ − 1) | 1 for x > 0, else α·eˣ = y + α |
 //! | `silu` | x·σ(x) | σ(x)·(1 + x·(1 − σ(x))) |
 //! | `gelu` | x·Φ(x), Φ(x) = (1 + erf(x/√2))/2 | Φ(x) + x·e^(−x²/2)/√(2π) |
 //! | `tanh` | tanh x | 1 − tanh² x |
 //! | `sigmoid` | σ(x) | σ(x)(1 − σ(x)) |
 //!
-//! At the kink of the ReLUs the derivative is that of the left side, as in PyTorch.
+//! At the kink of the ReLUs (and of `elu` where α is not 1) the derivative is that of the left
+//! side, as in PyTorch. eˣ − 1 is computed as 2t/(1 − t) with t = tanh(x/2): left of 0 nothing
+//! cancels in it.
 
 mod cpu;
 #[cfg(feature = "gpu")]
@@ -33,6 +36,11 @@ pub enum Activation {
         /// The slope left of 0.
         slope: f64,
     },
+    /// x where positive, else `alpha`·(eˣ − 1).
+    Elu {
+        /// Minus the limit to the left.
+        alpha: f64,
+    },
     /// x·σ(x).
     Silu,
     /// x·Φ(x), exact.
@@ -55,6 +63,14 @@ impl Activation {
                     x
                 } else {
                     T::from_f64(slope) * x
+                }
+            }
+            Activation::Elu { alpha } => {
+                if x > T::ZERO {
+                    x
+                } else {
+                    let t = (T::from_f64(0.5) * x).tanh();
+                    T::from_f64(2.0 * alpha) * t / (T::ONE - t)
                 }
             }
             Activation::Silu => x * x.sigmoid(),
@@ -83,6 +99,13 @@ impl Activation {
                     T::from_f64(slope)
                 }
             }
+            Activation::Elu { alpha } => {
+                if x > T::ZERO {
+                    T::ONE
+                } else {
+                    y + T::from_f64(alpha)
+                }
+            }
             Activation::Silu => {
                 let s = x.sigmoid();
                 s * (T::ONE + x * (T::ONE - s))
@@ -99,7 +122,11 @@ impl Activation {
 
     /// Whether the derivative jumps somewhere (at 0).
     pub fn has_kink(self) -> bool {
-        matches!(self, Activation::Relu | Activation::LeakyRelu { .. })
+        match self {
+            Activation::Relu | Activation::LeakyRelu { .. } => true,
+            Activation::Elu { alpha } => alpha != 1.0,
+            _ => false,
+        }
     }
 
     /// Appends which side of the kink each x is on.

@@ -37,6 +37,13 @@ const SMALL: &[Small] = &[
         Loss::L1,
     ),
     (
+        "elu",
+        &[4],
+        r#"[{"kind":"dense","out":6},{"kind":"elu","alpha":0.7},{"kind":"dense","out":3}]"#,
+        7,
+        Loss::Mse,
+    ),
+    (
         "silu",
         &[4],
         r#"[{"kind":"dense","out":6},{"kind":"silu"},{"kind":"dense","out":3}]"#,
@@ -454,6 +461,7 @@ fn faults(spec: &LayerSpec) -> Vec<FaultKind> {
         LayerSpec::Normalize {} => all.push(F::NoDerivative),
         LayerSpec::Relu {}
         | LayerSpec::LeakyRelu { .. }
+        | LayerSpec::Elu { .. }
         | LayerSpec::Silu {}
         | LayerSpec::Gelu {}
         | LayerSpec::Tanh {}
@@ -466,6 +474,7 @@ fn faults(spec: &LayerSpec) -> Vec<FaultKind> {
             ]);
             let others = [
                 ("relu", Activation::Relu),
+                ("elu", Activation::Elu { alpha: 1.0 }),
                 ("silu", Activation::Silu),
                 ("gelu", Activation::Gelu),
                 ("tanh", Activation::Tanh),
