@@ -93,6 +93,12 @@ impl Stream {
         self.chacha.next_u32()
     }
 
+    /// The next bytes; words begin at every fourth, the lowest byte first. Drawn from a stream that
+    /// stands at the start of a word, as many words as it takes.
+    pub fn fill_bytes(&mut self, bytes: &mut [u8]) {
+        self.chacha.fill_bytes(bytes);
+    }
+
     /// The next 64 bits.
     pub fn u64(&mut self) -> u64 {
         self.chacha.next_u64()
@@ -163,6 +169,19 @@ mod tests {
         ];
         for other in others {
             assert_ne!(words(key), words(other));
+        }
+    }
+
+    #[test]
+    fn bytes_are_those_of_the_words() {
+        let key = Key::new(5).purpose("dropout");
+        let mut bytes = [0; 1002];
+        let mut stream = key.stream();
+        stream.seek(64);
+        stream.fill_bytes(&mut bytes);
+        stream.seek(64);
+        for chunk in bytes.chunks(4) {
+            assert_eq!(chunk, &stream.u32().to_le_bytes()[..chunk.len()]);
         }
     }
 

@@ -4,6 +4,7 @@ mod conv;
 mod graph;
 mod kan;
 mod logic;
+mod machine;
 mod network;
 mod peak;
 mod problem;
@@ -106,6 +107,7 @@ const ALL: &[&[Workload]] = &[
     #[cfg(feature = "gpu")]
     gpu::WORKLOADS,
     graph::WORKLOADS,
+    machine::WORKLOADS,
     peak::WORKLOADS,
 ];
 

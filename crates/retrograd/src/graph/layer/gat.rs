@@ -15,11 +15,11 @@
 //! d_att_src_h = Σ_j d_r_jh·z_jh, d_att_dst_h = Σ_j d_t_jh·z_jh.
 
 use super::attention::Memory;
-use super::dropout::mask;
-use super::softmax::{softmax, softmax_backward};
+use super::dropout::drop_out;
+use super::softmax::{HEADS, row_f32, softmax, softmax_backward};
 use super::{Back, Context, LayerTape, room};
 use crate::graph::batch::NodeValues;
-use crate::graph::ops::{Aggregate, Coefficient, Linear, aggregate, edge_dot};
+use crate::graph::ops::{Aggregate, Coefficient, Linear, aggregate, edge_dot, heads_dot};
 use crate::parallel::{self, Uneven, for_each_cut};
 use crate::simd::{self, dispatch};
 use crate::{Layout, Scalar};
@@ -92,22 +92,31 @@ impl Gat {
         let slope = T::from_f64(SLOPE);
         let parallel = c.fast && alpha.len() >= PARALLEL;
         let owned = Uneven::new(alpha, &rows.piece_slots, heads);
+        // Scores and softmax of a row in one go, in f32.
+        let lanes = c.fast && heads <= HEADS;
         for_each_cut(rows.pieces(), parallel, owned, |piece, alpha| {
-            let mut alpha = alpha.into_slice().chunks_exact_mut(heads);
-            for i in rows.piece(piece) {
+            let alpha = alpha.into_slice();
+            let first = rows.piece_slots[piece] as usize;
+            dispatch!(simd::level(), simd => with_known!(heads => for i in rows.piece(piece) {
+                let range = rows.range(i);
+                let row = &mut alpha[(range.start - first) * heads..(range.end - first) * heads];
                 let to = &to[i * heads..(i + 1) * heads];
-                for p in rows.range(i) {
-                    let j = rows.neighbor[p] as usize;
-                    let from = &from[j * heads..(j + 1) * heads];
-                    let alpha = alpha.next().expect("a row of scores per slot");
+                for (alpha, &j) in row.chunks_exact_mut(heads).zip(&rows.neighbor[range]) {
+                    let from = &from[j as usize * heads..(j as usize + 1) * heads];
                     for h in 0..heads {
                         let u = from[h] + to[h];
-                        alpha[h] = if u > T::ZERO { u } else { slope * u };
+                        // A choice, not a branch: signs are as good as random.
+                        alpha[h] = u * if u > T::ZERO { T::ONE } else { slope };
                     }
                 }
-            }
+                if lanes && let Some(row) = T::f32s_mut(row) {
+                    row_f32(simd, row, heads);
+                }
+            }));
         });
-        softmax(rows, heads, &mut memory.alpha, c.fast);
+        if !(lanes && T::f32s(&memory.alpha).is_some()) {
+            softmax(rows, heads, &mut memory.alpha, c.fast);
+        }
         drop_weights(c, self.dropout, memory);
         let bias = &c.params[self.bias_at..self.bias_at + width];
         let sum = Aggregate {
@@ -147,37 +156,42 @@ impl Gat {
             Uneven::new(d_to, &rows.piece_rows, heads),
         );
         for_each_cut(rows.pieces(), parallel, owned, |piece, (d_u, d_to)| {
-            let mut d_u = d_u.into_slice().chunks_exact_mut(heads);
-            let d_to = d_to.into_slice().chunks_exact_mut(heads);
-            for (i, d_to) in rows.piece(piece).zip(d_to) {
-                d_to.fill(T::ZERO);
-                for p in rows.range(i) {
-                    let j = rows.neighbor[p] as usize;
-                    let d_u = d_u.next().expect("a row of scores per slot");
-                    for h in 0..heads {
-                        if from[j * heads + h] + to[i * heads + h] <= T::ZERO {
-                            d_u[h] *= slope;
+            let (d_u, d_to) = (d_u.into_slice(), d_to.into_slice());
+            dispatch!(simd::level(), simd => with_known!(heads => {
+                let _ = simd;
+                let mut d_u = d_u.chunks_exact_mut(heads);
+                for (i, d_to) in rows.piece(piece).zip(d_to.chunks_exact_mut(heads)) {
+                    d_to.fill(T::ZERO);
+                    let to = &to[i * heads..(i + 1) * heads];
+                    for (&j, d_u) in rows.neighbor[rows.range(i)].iter().zip(&mut d_u) {
+                        let from = &from[j as usize * heads..(j as usize + 1) * heads];
+                        for h in 0..heads {
+                            let open = from[h] + to[h] > T::ZERO;
+                            d_u[h] *= if open { T::ONE } else { slope };
+                            d_to[h] += d_u[h];
                         }
-                        d_to[h] += d_u[h];
                     }
                 }
-            }
+            }));
         });
         let d_u = &memory.d_scores[..];
         let columns = &pattern.by_column;
         let d_from = room(&mut memory.d_from, n * heads);
         let owned = Uneven::new(d_from, &columns.piece_rows, heads);
         for_each_cut(columns.pieces(), parallel, owned, |piece, d_from| {
-            let d_from = d_from.into_slice().chunks_exact_mut(heads);
-            for (j, d_from) in columns.piece(piece).zip(d_from) {
-                d_from.fill(T::ZERO);
-                for q in columns.range(j) {
-                    let p = pattern.slot[q] as usize;
-                    for (d, &d_u) in d_from.iter_mut().zip(&d_u[p * heads..]) {
-                        *d += d_u;
+            let d_from = d_from.into_slice();
+            dispatch!(simd::level(), simd => with_known!(heads => {
+                let _ = simd;
+                for (j, d_from) in columns.piece(piece).zip(d_from.chunks_exact_mut(heads)) {
+                    d_from.fill(T::ZERO);
+                    for &p in &pattern.slot[columns.range(j)] {
+                        let d_u = &d_u[p as usize * heads..(p as usize + 1) * heads];
+                        for h in 0..heads {
+                            d_from[h] += d_u[h];
+                        }
                     }
                 }
-            }
+            }));
         });
         let z = &memory.projected[..];
         add_outer_sums(b, self.att_src, &memory.d_from, z, heads);
@@ -199,20 +213,22 @@ impl Gat {
         let d_z = &mut memory.d_projected[..];
         let parallel = fast && d_z.len() >= PARALLEL;
         parallel::for_each_chunk(d_z, PIECE * width, parallel, |piece, d_z| {
-            for (k, d_z) in d_z.chunks_exact_mut(width).enumerate() {
-                let i = piece * PIECE + k;
-                for h in 0..heads {
-                    let (r, t) = (d_from[i * heads + h], d_to[i * heads + h]);
-                    let columns = h * head_width..(h + 1) * head_width;
-                    for ((d, &s), &a) in d_z[columns.clone()]
-                        .iter_mut()
-                        .zip(&att_src[columns.clone()])
-                        .zip(&att_dst[columns])
-                    {
-                        *d += r * s + t * a;
+            dispatch!(simd::level(), simd => with_known!(head_width => {
+                let _ = simd;
+                for (k, d_z) in d_z.chunks_exact_mut(width).enumerate() {
+                    let i = piece * PIECE + k;
+                    let (d_from, d_to) = (&d_from[i * heads..], &d_to[i * heads..]);
+                    let rows = d_z
+                        .chunks_exact_mut(head_width)
+                        .zip(att_src.chunks_exact(head_width))
+                        .zip(att_dst.chunks_exact(head_width));
+                    for (((d_z, s), t), (&r, &q)) in rows.zip(d_from.iter().zip(d_to)) {
+                        for k in 0..head_width {
+                            d_z[k] += r * s[k] + q * t[k];
+                        }
                     }
                 }
-            }
+            }));
         });
         let d_z = &memory.d_projected[..];
         self.linear.backward_weight(b, x, d_z);
@@ -248,11 +264,9 @@ pub(super) fn drop_weights<T: Scalar>(c: &Context<'_, T>, p: f64, memory: &mut M
         return;
     }
     let m = room(&mut memory.mask, memory.alpha.len());
-    mask(c.pass.key.purpose("attention dropout").index(c.index), p, m);
     let kept = room(&mut memory.kept, memory.alpha.len());
-    for ((kept, &alpha), &m) in kept.iter_mut().zip(&memory.alpha).zip(m.iter()) {
-        *kept = alpha * m;
-    }
+    let key = c.pass.key.purpose("attention dropout").index(c.index);
+    drop_out(key, p, &memory.alpha, m, kept);
 }
 
 /// d_s of every slot and head into `d_scores`, from d_y and the projected rows.
@@ -265,6 +279,15 @@ pub(super) fn backward_weights<T: Scalar>(
     fast: bool,
 ) {
     let d = room(&mut memory.d_scores, rows.slots() * heads);
+    if fast
+        && heads <= HEADS
+        && let (Some(d_y), Some(z)) = (T::f32s(d_y), T::f32s(&memory.projected))
+        && let (Some(alpha), Some(mask)) = (T::f32s(&memory.alpha), T::f32s(&memory.mask))
+    {
+        let mask = memory.dropped.then_some(mask);
+        let d = T::f32s_mut(d).expect("one scalar");
+        return backward_rows(rows, [width, heads], [d_y, z, alpha], mask, d);
+    }
     edge_dot(rows, d_y, &memory.projected, [width, heads], d, fast);
     if memory.dropped {
         for (d, &m) in d.iter_mut().zip(&memory.mask) {
@@ -272,6 +295,53 @@ pub(super) fn backward_weights<T: Scalar>(
         }
     }
     softmax_backward(rows, heads, &memory.alpha, d, fast);
+}
+
+/// The same with the products, the mask and the softmax of a row in one go.
+fn backward_rows(
+    rows: &crate::graph::pattern::Rows,
+    [width, heads]: [usize; 2],
+    [d_y, z, alpha]: [&[f32]; 3],
+    mask: Option<&[f32]>,
+    d: &mut [f32],
+) {
+    let head_width = width / heads;
+    let parallel = rows.slots() * width >= PARALLEL;
+    let owned = Uneven::new(d, &rows.piece_slots, heads);
+    for_each_cut(rows.pieces(), parallel, owned, |piece, d| {
+        let d = d.into_slice();
+        let first = rows.piece_slots[piece] as usize;
+        dispatch!(simd::level(), simd => with_known!(heads => {
+            let _ = simd;
+            for i in rows.piece(piece) {
+                let d_y = &d_y[i * width..(i + 1) * width];
+                let mut mean = [0.0; HEADS];
+                for p in rows.range(i) {
+                    let j = rows.neighbor[p] as usize;
+                    let z = &z[j * width..(j + 1) * width];
+                    let d = &mut d[(p - first) * heads..(p - first + 1) * heads];
+                    heads_dot(d_y, z, head_width, d);
+                    let alpha = &alpha[p * heads..(p + 1) * heads];
+                    if let Some(mask) = mask {
+                        let mask = &mask[p * heads..(p + 1) * heads];
+                        for h in 0..heads {
+                            d[h] *= mask[h];
+                        }
+                    }
+                    for h in 0..heads {
+                        mean[h] += alpha[h] * d[h];
+                    }
+                }
+                for p in rows.range(i) {
+                    let d = &mut d[(p - first) * heads..(p - first + 1) * heads];
+                    let alpha = &alpha[p * heads..(p + 1) * heads];
+                    for h in 0..heads {
+                        d[h] = alpha[h] * (d[h] - mean[h]);
+                    }
+                }
+            }
+        }));
+    });
 }
 
 /// out_ih = z_ih · att_h.
@@ -285,7 +355,7 @@ fn head_products<T: Scalar>(z: &[T], att: &[T], heads: usize, out: &mut [T], fas
             dispatch!(simd::level(), simd => {
                 let _ = simd;
                 for (out, z) in out.chunks_exact_mut(heads).zip(z.chunks_exact(width)) {
-                    crate::graph::ops::heads_dot(z, att, head_width, out);
+                    heads_dot(z, att, head_width, out);
                 }
             });
         });
@@ -316,18 +386,18 @@ fn add_outer_sums<T: Scalar>(b: &mut Back<'_, T>, tensor: usize, d: &[T], z: &[T
         let pieces = nodes.div_ceil(PIECE);
         parallel::sum_pieces(pieces, out, &mut partial, parallel, |piece, out| {
             let range = piece * PIECE..((piece + 1) * PIECE).min(nodes);
-            dispatch!(simd::level(), simd => {
+            dispatch!(simd::level(), simd => with_known!(head_width => {
                 let _ = simd;
                 for i in range {
                     let (d, z) = (&d[i * heads..(i + 1) * heads], &z[i * width..(i + 1) * width]);
-                    for h in 0..heads {
-                        let columns = h * head_width..(h + 1) * head_width;
-                        for (out, &z) in out[columns.clone()].iter_mut().zip(&z[columns]) {
-                            *out += d[h] * z;
+                    let rows = out.chunks_exact_mut(head_width).zip(z.chunks_exact(head_width));
+                    for ((out, z), &d) in rows.zip(d) {
+                        for k in 0..head_width {
+                            out[k] += d * z[k];
                         }
                     }
                 }
-            });
+            }));
         });
         *b.partial = partial;
         return;

@@ -4,6 +4,24 @@
 //! the gradient of what it wrote, adds the gradients of its parameters, and overwrites the gradient
 //! of what it read.
 
+/// An expression in which a number is a constant where it has one of the usual values, so that the
+/// loops over it are unrolled: heads and their widths are mostly 1 or 8.
+macro_rules! with_known {
+    ($number:ident => $body:expr) => {
+        match $number {
+            1 => {
+                let $number: usize = 1;
+                $body
+            }
+            8 => {
+                let $number: usize = 8;
+                $body
+            }
+            $number => $body,
+        }
+    };
+}
+
 mod attention;
 mod convolution;
 mod dropout;

@@ -24,9 +24,9 @@ pub(crate) fn softmax<T: Scalar>(rows: &Rows, heads: usize, scores: &mut [T], fa
         };
         match T::f32s_mut(scores) {
             Some(scores) if fast && heads <= HEADS => dispatch!(simd::level(), simd => {
-                for i in rows.piece(piece) {
+                with_known!(heads => for i in rows.piece(piece) {
                     row_f32(simd, &mut scores[place(i)], heads);
-                }
+                });
             }),
             _ => {
                 for i in rows.piece(piece) {
@@ -58,11 +58,11 @@ fn row_head<T: Scalar>(row: &mut [T], heads: usize, head: usize) {
 }
 
 /// Heads that are computed side by side.
-const HEADS: usize = 16;
+pub(super) const HEADS: usize = 16;
 
 /// Heads side by side: the exponentials of a whole row in lanes of 16.
 #[inline(always)]
-fn row_f32<S: Simd>(simd: S, row: &mut [f32], heads: usize) {
+pub(super) fn row_f32<S: Simd>(simd: S, row: &mut [f32], heads: usize) {
     let mut largest = [f32::NEG_INFINITY; HEADS];
     for scores in row.chunks_exact(heads) {
         for (m, &s) in largest.iter_mut().zip(scores) {

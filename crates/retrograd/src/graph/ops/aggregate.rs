@@ -16,7 +16,7 @@ use crate::Scalar;
 use crate::graph::pattern::Rows;
 use crate::graph::structure::Graph;
 use crate::parallel::{Uneven, for_each_cut};
-use crate::simd::{self, Simd, dispatch, f32x16};
+use crate::simd::{self, Simd, dispatch, f32x8, f32x16};
 
 /// The coefficient of every slot of a side of a pattern; with heads, one for each of them.
 #[derive(Clone, Copy)]
@@ -190,6 +190,18 @@ fn rows_blocks<S: Simd>(
     out: &mut [f32],
 ) {
     let head_width = width / a.heads;
+    if a.heads > 1 && head_width == 8 && is_plain(a) {
+        let mut column = 0;
+        while column < width {
+            let range = range.clone();
+            match width - column {
+                64.. => heads_block::<S, 8>(simd, a, x, width, column, range, out),
+                _ => heads_block::<S, 1>(simd, a, x, width, column, range, out),
+            }
+            column += if width - column >= 64 { 64 } else { 8 };
+        }
+        return;
+    }
     for head in 0..a.heads {
         let end = (head + 1) * head_width;
         let mut column = head * head_width;
@@ -197,10 +209,10 @@ fn rows_blocks<S: Simd>(
             let range = range.clone();
             let columns = column..end.min(column + 64);
             match columns.len().div_ceil(16) {
-                1 => rows_block::<S, 1>(simd, a, x, width, head, columns, range, out),
-                2 => rows_block::<S, 2>(simd, a, x, width, head, columns, range, out),
-                3 => rows_block::<S, 3>(simd, a, x, width, head, columns, range, out),
-                _ => rows_block::<S, 4>(simd, a, x, width, head, columns, range, out),
+                1 => rows_block::<S, 1, 4>(simd, a, x, width, head, columns, range, out),
+                2 => rows_block::<S, 2, 2>(simd, a, x, width, head, columns, range, out),
+                3 => rows_block::<S, 3, 1>(simd, a, x, width, head, columns, range, out),
+                _ => rows_block::<S, 4, 1>(simd, a, x, width, head, columns, range, out),
             }
             column += 64;
         }
@@ -211,8 +223,10 @@ fn rows_blocks<S: Simd>(
 /// well as a short one.
 const RUN: usize = 256;
 
+/// A block of V vectors of every row, neighbours taken in turn by U sums: one sum alone would wait
+/// for itself.
 #[inline(always)]
-fn rows_block<S: Simd, const V: usize>(
+fn rows_block<S: Simd, const V: usize, const U: usize>(
     simd: S,
     a: &Aggregate<'_, f32>,
     x: &[f32],
@@ -222,25 +236,46 @@ fn rows_block<S: Simd, const V: usize>(
     range: std::ops::Range<usize>,
     out: &mut [f32],
 ) {
+    const ONES: [f32; RUN] = [1.0; RUN];
     let zero = f32x16::splat(simd, 0.0);
     let (column, lanes) = (columns.start, columns.len());
-    let heads = [a.heads, head];
     let first = range.start;
-    let neighbors = &a.rows.neighbor[..];
+    let mut gathered = [0.0; RUN];
     for i in range {
         let mut total = [zero; V];
         let slots = a.rows.range(i);
         let mut start = slots.start;
         while start < slots.end {
             let end = (start + RUN).min(slots.end);
-            let mut sum = [zero; V];
-            for p in start..end {
-                let j = neighbors[p] as usize;
-                let c = f32x16::splat(simd, a.coefficient.at(p, j, heads));
-                add_row::<S, V>(simd, x, j * width + column, c, &mut sum);
+            let neighbors = &a.rows.neighbor[start..end];
+            let coefficients = match a.coefficient {
+                Coefficient::One => &ONES[..neighbors.len()],
+                Coefficient::Slot(c) if a.heads == 1 => &c[start..end],
+                coefficient => {
+                    for ((g, p), &j) in gathered.iter_mut().zip(start..end).zip(neighbors) {
+                        *g = coefficient.at(p, j as usize, [a.heads, head]);
+                    }
+                    &gathered[..neighbors.len()]
+                }
+            };
+            let mut sums = [[zero; V]; U];
+            let (mut js, mut cs) = (neighbors.chunks_exact(U), coefficients.chunks_exact(U));
+            for (j, c) in (&mut js).zip(&mut cs) {
+                for u in 0..U {
+                    let c = f32x16::splat(simd, c[u]);
+                    add_row::<S, V>(simd, x, j[u] as usize * width + column, c, &mut sums[u]);
+                }
+            }
+            for (&j, &c) in js.remainder().iter().zip(cs.remainder()) {
+                let c = f32x16::splat(simd, c);
+                add_row::<S, V>(simd, x, j as usize * width + column, c, &mut sums[0]);
             }
             for v in 0..V {
-                total[v] += sum[v];
+                let mut sum = sums[0][v];
+                for other in &sums[1..] {
+                    sum += other[v];
+                }
+                total[v] += sum;
             }
             start = end;
         }
@@ -277,6 +312,67 @@ fn rows_block<S: Simd, const V: usize>(
             for (out, y) in tail.iter_mut().zip(y) {
                 *out = if a.add { *out + y } else { y };
             }
+        }
+    }
+}
+
+/// Whether there is nothing but coefficients by slot and perhaps a bias: what attention asks for.
+fn is_plain(a: &Aggregate<'_, f32>) -> bool {
+    let by_slot = matches!(
+        a.coefficient,
+        Coefficient::Slot(_) | Coefficient::Gather(..)
+    );
+    by_slot && a.own.is_none() && a.row_scale.is_none() && !a.add
+}
+
+/// V heads of eight features side by side, each with its own coefficient.
+#[inline(always)]
+fn heads_block<S: Simd, const V: usize>(
+    simd: S,
+    a: &Aggregate<'_, f32>,
+    x: &[f32],
+    width: usize,
+    column: usize,
+    range: std::ops::Range<usize>,
+    out: &mut [f32],
+) {
+    let zero = f32x8::splat(simd, 0.0);
+    let (heads, head) = (a.heads, column / 8);
+    let first = range.start;
+    for i in range {
+        let mut total = [zero; V];
+        let slots = a.rows.range(i);
+        let mut start = slots.start;
+        while start < slots.end {
+            let end = (start + RUN).min(slots.end);
+            let mut sum = [zero; V];
+            for p in start..end {
+                let at = match a.coefficient {
+                    Coefficient::Gather(_, slots) => slots[p] as usize,
+                    _ => p,
+                };
+                let (Coefficient::Slot(c) | Coefficient::Gather(c, _)) = a.coefficient else {
+                    unreachable!("is_plain")
+                };
+                let c = &c[at * heads + head..][..V];
+                let row = &x[a.rows.neighbor[p] as usize * width + column..][..8 * V];
+                for v in 0..V {
+                    let x = f32x8::from_slice(simd, &row[8 * v..8 * v + 8]);
+                    sum[v] = x.mul_add(f32x8::splat(simd, c[v]), sum[v]);
+                }
+            }
+            for v in 0..V {
+                total[v] += sum[v];
+            }
+            start = end;
+        }
+        let out = &mut out[(i - first) * width + column..][..8 * V];
+        for v in 0..V {
+            let mut y = total[v];
+            if let Some(bias) = a.bias {
+                y += f32x8::from_slice(simd, &bias[column + 8 * v..][..8]);
+            }
+            y.store_slice(&mut out[8 * v..8 * v + 8]);
         }
     }
 }
@@ -355,9 +451,20 @@ pub fn edge_dot<T: Scalar>(
 /// The dot products of the heads of two rows.
 #[inline(always)]
 pub(crate) fn heads_dot(a: &[f32], b: &[f32], head_width: usize, out: &mut [f32]) {
+    if head_width == 8 {
+        // The usual width, without loops whose length the compiler doesn't know.
+        let heads = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
+        for (out, (a, b)) in out.iter_mut().zip(heads) {
+            let mut lanes = [0.0; 8];
+            for l in 0..8 {
+                lanes[l] = a[l] * b[l];
+            }
+            *out = lanes_sum(lanes);
+        }
+        return;
+    }
     let heads = a.chunks_exact(head_width).zip(b.chunks_exact(head_width));
     for (out, (a, b)) in out.iter_mut().zip(heads) {
-        // Eight lanes: the usual head is eight wide, and its sum is a tree of three levels.
         let mut lanes = [0.0; 8];
         let (mut a8, mut b8) = (a.chunks_exact(8), b.chunks_exact(8));
         for (a, b) in (&mut a8).zip(&mut b8) {
@@ -368,9 +475,15 @@ pub(crate) fn heads_dot(a: &[f32], b: &[f32], head_width: usize, out: &mut [f32]
         for ((lane, a), b) in lanes.iter_mut().zip(a8.remainder()).zip(b8.remainder()) {
             *lane += a * b;
         }
-        *out = ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6]))
-            + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+        *out = lanes_sum(lanes);
     }
+}
+
+/// A tree of three levels.
+#[inline(always)]
+fn lanes_sum(lanes: [f32; 8]) -> f32 {
+    ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6]))
+        + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::graph::batch::NodeValues;
 use crate::graph::layer::{Back, Context};
 use crate::graph::ops::aggregate::{Aggregate, Coefficient, aggregate, edge_dot};
 use crate::nn::gemm::{Onto, Stride, gemm};
+use crate::simd::{self, dispatch};
 use crate::{Layout, Scalar, parallel};
 
 /// A linear map's tensors and sizes.
@@ -336,7 +337,8 @@ pub fn column_sums<T: Scalar>(x: &[T], sums: &mut [T], fast: bool) {
         let sums = T::f32s_mut(sums).expect("one scalar");
         // Runs of 64 rows in f32, their sums in f64, a block of columns at a time.
         const COLUMNS: usize = 64;
-        for (block, sums) in sums.chunks_mut(COLUMNS).enumerate() {
+        dispatch!(simd::level(), simd => for (block, sums) in sums.chunks_mut(COLUMNS).enumerate() {
+            let _ = simd;
             let first = block * COLUMNS;
             let mut total = [0.0_f64; COLUMNS];
             for rows in x.chunks(64 * width) {
@@ -353,7 +355,7 @@ pub fn column_sums<T: Scalar>(x: &[T], sums: &mut [T], fast: bool) {
             for (s, t) in sums.iter_mut().zip(total) {
                 *s = (f64::from(*s) + t) as f32;
             }
-        }
+        });
         return;
     }
     for (column, sum) in sums.iter_mut().enumerate() {
@@ -367,10 +369,7 @@ pub fn dot<T: Scalar>(a: &[T], b: &[T], fast: bool) -> T {
         let sum: f64 = a
             .chunks(1024)
             .zip(b.chunks(1024))
-            .map(|(a, b)| {
-                f64::from(crate::simd::dispatch!(crate::simd::level(), simd =>
-                    crate::simd::dot(simd, a, b)))
-            })
+            .map(|(a, b)| f64::from(dispatch!(simd::level(), simd => simd::dot(simd, a, b))))
             .sum();
         return T::from_f64(sum);
     }
