@@ -4,8 +4,11 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
 
+use retrograd::graph::data::{GraphSet, karate_club};
+use retrograd::graph::task::{GraphTask, LinkTask, NodeTask, TextTask};
+use retrograd::graph::{Graph, GraphBatch, GraphSpec};
 use retrograd::logic::LogicTask;
-use retrograd::train::{Event, Experiment, NetworkTask, Observer, Session};
+use retrograd::train::{Event, Experiment, NetworkTask, Observer, Session, Task};
 
 /// The system's allocator with a counter for this thread. With one thread there are no queues of
 /// rayon's, and every kernel runs here.
@@ -81,7 +84,11 @@ fn allocations(layers: &str, train: &str) -> (Vec<u64>, Option<Backtrace>) {
          [train]\nepochs = 3\nbatch = 60\nevaluate_every = 3\n{train}\n"
     );
     let experiment = Experiment::parse(&text, "counted.toml").unwrap();
-    let mut task = NetworkTask::new(&experiment).unwrap();
+    let task = NetworkTask::new(&experiment).unwrap();
+    count_steps(experiment, task)
+}
+
+fn count_steps(experiment: Experiment, mut task: impl Task) -> (Vec<u64>, Option<Backtrace>) {
     let mut observer = AfterEachStep::default();
     Session::new(experiment)
         .observed_by(&mut observer)
@@ -90,6 +97,15 @@ fn allocations(layers: &str, train: &str) -> (Vec<u64>, Option<Backtrace>) {
     assert!(observer.counts.len() >= 9);
     let counts = observer.counts.windows(2).map(|w| w[1] - w[0]).collect();
     (counts, FIRST.take())
+}
+
+/// Nothing counted on one thread, or where the first allocation came from.
+fn assert_none(what: &str, count: impl FnOnce() -> (Vec<u64>, Option<Backtrace>) + Send) {
+    retrograd::parallel::with_threads(1, || {
+        let (counts, first) = count();
+        let from = first.map_or(String::new(), |b| format!("{b}"));
+        assert!(counts.iter().all(|&n| n == 0), "{what}: {counts:?}\n{from}");
+    });
 }
 
 #[test]
@@ -109,25 +125,86 @@ fn a_step_after_the_first_allocates_nothing() {
                 schedule = { kind = \"cosine\" }";
     let momentum = "optimizer = { kind = \"sgd\", lr = 0.001, momentum = 0.9 }\n\
                     accumulate = 2\nclip_element = 1.0\nfreeze = [\"1.*\"]";
-    let mut failures = String::new();
     for (what, layers, train) in [
         ("dense", dense, adam),
         ("dense, accumulated, frozen", dense, momentum),
         ("images", images, adam),
         ("kan", kan, adam),
     ] {
-        retrograd::parallel::with_threads(1, || {
-            let (counts, first) = allocations(layers, train);
-            if counts.iter().any(|&n| n > 0) {
-                failures += &format!("{what}: {counts:?}\n");
-                failures += &first.map_or(String::new(), |b| format!("{b}\n"));
-            }
+        assert_none(what, || allocations(layers, train));
+    }
+}
+
+fn graph_experiment() -> Experiment {
+    let text = "name = \"counted\"\n[model]\nfamily = \"graph\"\n[data]\n\
+                [train]\nepochs = 12\nevaluate_every = 12\n\
+                optimizer = { kind = \"adam\", lr = 0.001 }\n";
+    Experiment::parse(text, "counted.toml").unwrap()
+}
+
+fn graph_spec(text: &str) -> GraphSpec {
+    toml::from_str(text).unwrap()
+}
+
+/// Rings of eight nodes with a chord somewhere: graphs of one size, edges of which differ.
+fn rings() -> GraphSet {
+    let mut graphs = Vec::new();
+    for g in 0..40 {
+        let mut ends: [Vec<u32>; 2] = [(0..8).collect(), (0..8).map(|i| (i + 1) % 8).collect()];
+        ends[0].push(g % 8);
+        ends[1].push((g + 3) % 8);
+        let graph = Graph::undirected(8, &ends[0], &ends[1]).unwrap();
+        let numbers =
+            |n: usize| -> Vec<f32> { (0..n).map(|i| (i as f32 + g as f32).sin()).collect() };
+        let edges = graph.edges();
+        let batch = GraphBatch::dense(std::sync::Arc::new(graph), 3, numbers(24)).unwrap();
+        graphs.push(batch.with_edge_features(2, &numbers(2 * edges)).unwrap());
+    }
+    GraphSet {
+        classes: (0..40).map(|g| g % 2).collect(),
+        class_names: vec!["a".into(), "b".into()],
+        targets: Vec::new(),
+        graphs,
+    }
+}
+
+#[test]
+fn batches_of_graphs_text_nodes_and_links_are_drawn_and_trained_without_allocation() {
+    let layers = "features = 3\nedge_features = 2\nlayers = [\
+        { kind = \"dropout\", p = 0.1 }, { kind = \"gine\", out = 8 }, { kind = \"relu\" }, \
+        { kind = \"gcn\", out = 8 }, { kind = \"add\", with = 2 }, { kind = \"layer_norm\" }, \
+        { kind = \"sage\", out = 8 }, { kind = \"gin\", out = 8 }, { kind = \"elu\" }, \
+        { kind = \"message_passing\", out = 8 }, \
+        { kind = \"gat\", out = 4, heads = 2, dropout = 0.2 }, \
+        { kind = \"gatv2\", out = 4, heads = 2 }, { kind = \"self_attention\", heads = 2 }, \
+        { kind = \"POOL_pool\" }, { kind = \"dense\", out = 2 }]";
+    for pool in ["max", "mean", "sum"] {
+        assert_none(pool, || {
+            let spec = graph_spec(&layers.replace("POOL", pool));
+            // Five folds of eight graphs: three train, in batches of five and a last one of four.
+            let task = GraphTask::new(&spec, rings(), [0, 5, 5], 0, None).unwrap();
+            count_steps(graph_experiment(), task)
         });
     }
-    assert!(
-        failures.is_empty(),
-        "allocations after the first step:\n{failures}"
-    );
+    assert_none("text", || {
+        let spec = graph_spec(
+            "layers = [{ kind = \"embedding\", vocabulary = 29, out = 8 }, \
+             { kind = \"message_passing\", out = 8 }, { kind = \"dense\", out = 28 }]",
+        );
+        let task = TextTask::new(&spec, [12, 8, 4], 0.2, &[2], 0).unwrap();
+        count_steps(graph_experiment(), task)
+    });
+    let gcn = "features = 34\nlayers = [{ kind = \"gcn\", out = 8 }, { kind = \"tanh\" }, LAST]";
+    assert_none("nodes", || {
+        let spec = graph_spec(&gcn.replace("LAST", "{ kind = \"gcn\", out = 2 }"));
+        let task = NodeTask::new(&spec, karate_club().unwrap()).unwrap();
+        count_steps(graph_experiment(), task)
+    });
+    assert_none("links", || {
+        let spec = graph_spec(&gcn.replace("LAST", "{ kind = \"pair_dot\" }"));
+        let task = LinkTask::new(&spec, karate_club().unwrap().batch, 0).unwrap();
+        count_steps(graph_experiment(), task)
+    });
 }
 
 /// The same of an automaton: eight steps, evaluated once at the end.

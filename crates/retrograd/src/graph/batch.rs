@@ -18,6 +18,15 @@ pub enum Features {
     Ids(Arc<Pattern>),
 }
 
+impl Features {
+    fn pattern(&self) -> Option<&Pattern> {
+        match self {
+            Features::Dense(_) => None,
+            Features::Sparse(pattern) | Features::Ids(pattern) => Some(pattern),
+        }
+    }
+}
+
 /// A batch: everything differentiable in one flat vector, first the node features (the non-zeros
 /// where they are sparse), then a weight per edge, then the features of each edge.
 #[derive(Clone, Debug)]
@@ -94,26 +103,23 @@ impl<T: Scalar> GraphBatch<T> {
 
     /// One id below `vocabulary` per node.
     pub fn ids(graph: Arc<Graph>, vocabulary: usize, ids: &[u32]) -> Result<Self> {
-        if ids.len() != graph.nodes() {
-            return Err(Error::invalid(
-                "node ids",
-                format!("{} ids", ids.len()),
-                format!("{}, one for every node", graph.nodes()),
-            ));
-        }
-        if let Some(i) = ids.iter().position(|&id| id as usize >= vocabulary) {
-            return Err(Error::invalid(
-                format!("id of node {i}"),
-                ids[i],
-                format!("an id below {vocabulary}, the vocabulary"),
-            ));
-        }
+        check_ids(graph.nodes(), vocabulary, ids)?;
         let pattern = Pattern::one_per_row(vocabulary, ids);
         Ok(Self::of(
             graph,
             Features::Ids(Arc::new(pattern)),
             Vec::new(),
         ))
+    }
+
+    /// Other ids for the nodes of a batch that has ids, in the memory of the earlier ones.
+    pub fn set_ids(&mut self, ids: &[u32]) -> Result<()> {
+        check_ids(self.graph.nodes(), self.width(), ids)?;
+        let Features::Ids(pattern) = &mut self.features else {
+            return Err(Error::invalid("node ids", "ids", "a batch that has ids"));
+        };
+        Arc::make_mut(pattern).set_columns(ids);
+        Ok(())
     }
 
     fn of(graph: Arc<Graph>, features: Features, values: Vec<T>) -> Self {
@@ -259,77 +265,83 @@ impl<T: Scalar> GraphBatch<T> {
         }
     }
 
-    /// The disjoint union of batches of one kind (dense features or ids, weights and edge features
-    /// in all or in none).
+    /// The disjoint union of batches of one kind (dense features, sparse ones or ids, weights and
+    /// edge features in all or in none).
     pub fn union(batches: &[&Self]) -> Result<Self> {
-        let Some(first) = batches.first() else {
-            return Self::dense(Arc::new(Graph::union([])), 0, Vec::new());
-        };
-        for (i, b) in batches.iter().enumerate() {
-            let same = std::mem::discriminant(&b.features)
-                == std::mem::discriminant(&first.features)
-                && b.width() == first.width()
-                && b.has_weights == first.has_weights
-                && b.edge_features == first.edge_features;
-            if !same {
-                return Err(Error::invalid(
-                    format!("graph {i} of the batch"),
-                    format!(
-                        "{} node features, {} edge features, edge weights: {}",
-                        b.width(),
-                        b.edge_features,
-                        b.has_weights
-                    ),
-                    format!(
-                        "as graph 0 has: {}, {}, {}",
-                        first.width(),
-                        first.edge_features,
-                        first.has_weights
-                    ),
-                ));
-            }
-        }
-        let graph = Arc::new(Graph::union(batches.iter().map(|b| b.graph.as_ref())));
-        let joined = |part: fn(&Self) -> &[T]| -> Vec<T> {
-            batches.iter().flat_map(|b| part(b)).copied().collect()
-        };
-        let features = joined(|b| &b.values[..b.feature_values]);
-        let columns = |pattern: &Pattern| pattern.by_row.neighbor.clone();
-        let mut union = match &first.features {
-            Features::Dense(width) => Self::dense(graph, *width, features)?,
-            Features::Ids(_) => {
-                let ids: Vec<u32> = batches
-                    .iter()
-                    .flat_map(|b| match &b.features {
-                        Features::Ids(pattern) => columns(pattern),
-                        _ => unreachable!("all of one kind"),
-                    })
-                    .collect();
-                Self::ids(graph, first.width(), &ids)?
-            }
-            Features::Sparse(_) => {
-                let (mut node_of, mut feature_of, mut nodes) = (Vec::new(), Vec::new(), 0);
-                for b in batches {
-                    let Features::Sparse(pattern) = &b.features else {
-                        unreachable!("all of one kind")
-                    };
-                    for i in 0..pattern.by_row.len() {
-                        let node = nodes + i as u32;
-                        node_of.extend(std::iter::repeat_n(node, pattern.by_row.degree(i)));
-                    }
-                    feature_of.extend(columns(pattern));
-                    nodes += b.graph.nodes() as u32;
-                }
-                Self::sparse(graph, first.width(), &node_of, &feature_of, &features)?
-            }
-        };
-        if first.has_weights {
-            union = union.with_edge_weights(&joined(|b| b.edge_weights().unwrap_or_default()))?;
-        }
-        if first.edge_features > 0 {
-            union = union.with_edge_features(first.edge_features, &joined(Self::edge_features))?;
-        }
+        let graph = Arc::new(Graph::union([]));
+        let mut union = Self::of(graph, Features::Dense(0), Vec::new());
+        union.fill(batches.iter().copied())?;
         Ok(union)
+    }
+
+    /// Becomes the [`GraphBatch::union`], in the memory of what was here.
+    pub fn fill<'a>(&mut self, batches: impl Iterator<Item = &'a Self> + Clone) -> Result<()>
+    where
+        T: 'a,
+    {
+        let Some(first) = batches.clone().next() else {
+            *self = Self::dense(Arc::new(Graph::union([])), 0, Vec::new())?;
+            return Ok(());
+        };
+        for (i, b) in batches.clone().enumerate() {
+            first.check_same_kind(b, i)?;
+        }
+        let graphs = batches.clone().map(|b| b.graph.as_ref());
+        match Arc::get_mut(&mut self.graph) {
+            Some(graph) => graph.fill(graphs),
+            None => self.graph = Arc::new(Graph::union(graphs)),
+        }
+        self.values.clear();
+        for b in batches.clone() {
+            self.values.extend_from_slice(&b.values[..b.feature_values]);
+        }
+        self.feature_values = self.values.len();
+        for b in batches.clone() {
+            let weights = b.edge_weights().unwrap_or_default();
+            self.values.extend_from_slice(weights);
+        }
+        for b in batches.clone() {
+            self.values.extend_from_slice(b.edge_features());
+        }
+        self.has_weights = first.has_weights;
+        self.edge_features = first.edge_features;
+        if let Features::Dense(width) = first.features {
+            self.features = Features::Dense(width);
+        } else {
+            let mut pattern = match std::mem::replace(&mut self.features, Features::Dense(0)) {
+                Features::Sparse(pattern) | Features::Ids(pattern) => pattern,
+                Features::Dense(_) => Arc::new(Pattern::empty()),
+            };
+            let patterns = batches.filter_map(|b| b.features.pattern());
+            Arc::make_mut(&mut pattern).stack(patterns, false);
+            self.features = match first.features {
+                Features::Sparse(_) => Features::Sparse(pattern),
+                _ => Features::Ids(pattern),
+            };
+        }
+        Arc::make_mut(&mut self.pairs).clear();
+        Ok(())
+    }
+
+    fn check_same_kind(&self, other: &Self, index: usize) -> Result<()> {
+        let same = std::mem::discriminant(&other.features)
+            == std::mem::discriminant(&self.features)
+            && other.width() == self.width()
+            && other.has_weights == self.has_weights
+            && other.edge_features == self.edge_features;
+        if same {
+            return Ok(());
+        }
+        let words = |b: &Self| {
+            let (nodes, edges) = (b.width(), b.edge_features);
+            let weights = b.has_weights;
+            format!("{nodes} node features, {edges} edge features, edge weights: {weights}")
+        };
+        Err(Error::invalid(
+            format!("graph {index} of the batch"),
+            words(other),
+            format!("as graph 0 has: {}", words(self)),
+        ))
     }
 }
 
@@ -340,6 +352,24 @@ impl<T: Scalar> Batch<T> for GraphBatch<T> {
     fn values_mut(&mut self) -> &mut [T] {
         &mut self.values
     }
+}
+
+fn check_ids(nodes: usize, vocabulary: usize, ids: &[u32]) -> Result<()> {
+    if ids.len() != nodes {
+        return Err(Error::invalid(
+            "node ids",
+            format!("{} ids", ids.len()),
+            format!("{nodes}, one for every node"),
+        ));
+    }
+    if let Some(i) = ids.iter().position(|&id| id as usize >= vocabulary) {
+        return Err(Error::invalid(
+            format!("id of node {i}"),
+            ids[i],
+            format!("an id below {vocabulary}, the vocabulary"),
+        ));
+    }
+    Ok(())
 }
 
 fn check_finite<T: Scalar>(what: &str, values: &[T]) -> Result<()> {
@@ -392,5 +422,27 @@ mod tests {
             [1.0, 2.0, 1.0, 2.0, 3.0, 3.0, 4.0, 5.0, 4.0, 5.0]
         );
         assert_eq!(union.graph().graphs(), 2);
+    }
+
+    #[test]
+    fn batches_of_ids_and_of_sparse_features_are_refilled_in_place() {
+        let one = GraphBatch::<f32>::ids(pair(), 4, &[3, 1]).unwrap();
+        let two = GraphBatch::<f32>::ids(pair(), 4, &[2, 2]).unwrap();
+        let mut batch = GraphBatch::union(&[&one, &two, &one]).unwrap();
+        batch.fill([&two, &one].into_iter()).unwrap();
+        batch.set_ids(&[2, 2, 3, 0]).unwrap();
+        assert!(batch.set_ids(&[2, 2, 3, 4]).is_err());
+        let ids = Features::pattern(batch.features()).unwrap();
+        assert_eq!(ids, &Pattern::one_per_row(4, &[2, 2, 3, 0]));
+        let sparse = |f: u32| GraphBatch::sparse(pair(), 3, &[1, 0], &[f, 2], &[0.5_f32, 2.0]);
+        let (a, b) = (sparse(0).unwrap(), sparse(1).unwrap());
+        batch.fill([&a, &b].into_iter()).unwrap();
+        let whole = [[0, 1, 2, 3], [2, 0, 2, 1]];
+        let values = [2.0, 0.5, 2.0, 0.5];
+        let exact = GraphBatch::sparse(batch.graph().clone(), 3, &whole[0], &whole[1], &values);
+        let exact = exact.unwrap();
+        assert_eq!(batch.values(), exact.values());
+        assert_eq!(batch.features().pattern(), exact.features().pattern());
+        assert!(batch.fill([&a, &one].into_iter()).is_err());
     }
 }

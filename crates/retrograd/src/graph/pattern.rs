@@ -26,25 +26,49 @@ const PIECE: usize = 4096;
 
 impl Rows {
     fn new(start: Vec<u32>, neighbor: Vec<u32>) -> Self {
-        let rows = start.len() - 1;
-        let mut piece_rows = vec![0];
+        let mut rows = Rows {
+            start,
+            neighbor,
+            piece_rows: Vec::new(),
+            piece_slots: Vec::new(),
+        };
+        rows.cut();
+        rows
+    }
+
+    /// Cuts the rows into pieces anew.
+    fn cut(&mut self) {
+        self.piece_rows.clear();
+        self.piece_rows.push(0);
         let mut load = 0;
-        for row in 0..rows {
-            let slots = (start[row + 1] - start[row]) as usize;
+        for row in 0..self.len() {
+            let slots = self.degree(row);
             if load > 0 && load + slots + 1 > PIECE {
-                piece_rows.push(row as u32);
+                self.piece_rows.push(row as u32);
                 load = 0;
             }
             load += slots + 1;
         }
-        piece_rows.push(rows as u32);
-        let piece_slots = piece_rows.iter().map(|&row| start[row as usize]).collect();
-        Rows {
-            start,
-            neighbor,
-            piece_rows,
-            piece_slots,
-        }
+        self.piece_rows.push(self.len() as u32);
+        let start = &self.start;
+        self.piece_slots.clear();
+        self.piece_slots
+            .extend(self.piece_rows.iter().map(|&row| start[row as usize]));
+    }
+
+    fn clear(&mut self) {
+        self.start.clear();
+        self.start.push(0);
+        self.neighbor.clear();
+    }
+
+    /// Rows after the last; neighbours are counted from `first`.
+    fn append(&mut self, other: &Rows, first: u32) {
+        let slots = self.neighbor.len() as u32;
+        let starts = other.start[1..].iter().map(|s| s + slots);
+        self.start.extend(starts);
+        self.neighbor
+            .extend(other.neighbor.iter().map(|n| n + first));
     }
 
     /// The number of rows.
@@ -105,24 +129,95 @@ impl Pattern {
         row_of: &[u32],
         column_of: &[u32],
     ) -> (Self, Vec<u32>) {
-        let order = counting_sort(rows, row_of);
-        let entry_of_slot = order.1;
-        let neighbor: Vec<u32> = entry_of_slot
+        let (start, entry_of_slot) = counting_sort(rows, row_of);
+        let neighbor = entry_of_slot
             .iter()
             .map(|&e| column_of[e as usize])
             .collect();
-        let mut row_of_slot = vec![0; neighbor.len()];
-        for row in 0..rows {
-            row_of_slot[order.0[row] as usize..order.0[row + 1] as usize].fill(row as u32);
-        }
-        let (column_start, slot) = counting_sort(columns, &neighbor);
-        let column_neighbor = slot.iter().map(|&s| row_of_slot[s as usize]).collect();
-        let pattern = Pattern {
-            by_row: Rows::new(order.0, neighbor),
-            by_column: Rows::new(column_start, column_neighbor),
-            slot,
+        let mut pattern = Pattern {
+            by_row: Rows::new(start, neighbor),
+            ..Self::empty()
         };
+        pattern.transpose(columns);
         (pattern, entry_of_slot)
+    }
+
+    /// No rows and no columns.
+    pub(crate) fn empty() -> Self {
+        Pattern {
+            by_row: Rows::new(vec![0], Vec::new()),
+            by_column: Rows::new(vec![0], Vec::new()),
+            slot: Vec::new(),
+        }
+    }
+
+    /// The columns from the rows, in the memory of earlier ones.
+    fn transpose(&mut self, columns: usize) {
+        let (rows, start) = (&self.by_row, &mut self.by_column.start);
+        start.clear();
+        start.resize(columns + 1, 0);
+        for &column in &rows.neighbor {
+            start[column as usize + 1] += 1;
+        }
+        for column in 0..columns {
+            start[column + 1] += start[column];
+        }
+        self.slot.resize(rows.slots(), 0);
+        self.by_column.neighbor.resize(rows.slots(), 0);
+        // While its entries are placed, a column's start moves on to its end, where the next one
+        // started.
+        for row in 0..rows.len() {
+            for slot in rows.range(row) {
+                let at = &mut start[rows.neighbor[slot] as usize];
+                self.slot[*at as usize] = slot as u32;
+                self.by_column.neighbor[*at as usize] = row as u32;
+                *at += 1;
+            }
+        }
+        start.copy_within(..columns, 1);
+        start[0] = 0;
+        self.by_column.cut();
+    }
+
+    /// Becomes the patterns one below the other, in the memory of what was here. With `blocks`
+    /// they have columns of their own (a union of graphs), otherwise they share them (features).
+    pub(crate) fn stack<'a>(&mut self, parts: impl Iterator<Item = &'a Pattern>, blocks: bool) {
+        self.by_row.clear();
+        let mut columns = 0;
+        for part in parts {
+            let own = part.by_column.len();
+            self.by_row
+                .append(&part.by_row, if blocks { columns as u32 } else { 0 });
+            columns = if blocks { columns + own } else { own };
+        }
+        self.by_row.cut();
+        self.transpose(columns);
+    }
+
+    /// Other columns for the entries of every row, as many as before.
+    pub(crate) fn set_columns(&mut self, column_of: &[u32]) {
+        self.by_row.neighbor.copy_from_slice(column_of);
+        self.transpose(self.by_column.len());
+    }
+
+    /// Becomes a square pattern with an entry of its own, first in its row, for every row that has
+    /// none on the diagonal; `entry(None)` is called for such an entry, `entry(Some(slot))` for
+    /// those of the original.
+    pub(crate) fn add_diagonal(&mut self, of: &Pattern, mut entry: impl FnMut(Option<usize>)) {
+        self.by_row.clear();
+        for row in 0..of.by_row.len() {
+            let range = of.by_row.range(row);
+            let neighbors = &of.by_row.neighbor[range.clone()];
+            if !neighbors.contains(&(row as u32)) {
+                self.by_row.neighbor.push(row as u32);
+                entry(None);
+            }
+            self.by_row.neighbor.extend_from_slice(neighbors);
+            range.for_each(|slot| entry(Some(slot)));
+            self.by_row.start.push(self.by_row.neighbor.len() as u32);
+        }
+        self.by_row.cut();
+        self.transpose(of.by_row.len());
     }
 
     /// One entry per row: the pattern of an embedding.

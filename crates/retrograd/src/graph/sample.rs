@@ -88,7 +88,6 @@ pub fn sample_neighbors(
 /// Pairs of different nodes without an edge between them in the given direction, from the key.
 /// After 100 draws in vain a pair is taken as it comes: a complete graph has no others.
 pub fn negative_pairs(graph: &Graph, count: usize, key: Key, pairs: &mut Vec<[u32; 2]>) {
-    let rows = &graph.adjacency().pattern.by_row;
     let mut stream = key.stream();
     for _ in 0..count {
         let mut pair = [0, 0];
@@ -97,8 +96,7 @@ pub fn negative_pairs(graph: &Graph, count: usize, key: Key, pairs: &mut Vec<[u3
                 stream.below(graph.nodes()) as u32,
                 stream.below(graph.nodes()) as u32,
             ];
-            let known = &rows.neighbor[rows.range(pair[1] as usize)];
-            if pair[0] != pair[1] && !known.contains(&pair[0]) {
+            if pair[0] != pair[1] && !graph.has_edge(pair[0], pair[1]) {
                 break;
             }
         }

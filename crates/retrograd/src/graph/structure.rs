@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use super::pattern::Pattern;
+use super::pattern::{Pattern, Rows};
 use crate::{Error, Result};
 
 /// What to do with an edge that some rule forbids.
@@ -55,6 +55,41 @@ pub struct Adjacency {
     pub edge: Vec<u32>,
 }
 
+impl Adjacency {
+    /// Becomes another one with a self-loop, first in its row, at every node that has none.
+    fn add_loops(&mut self, of: &Adjacency) {
+        let edge = &mut self.edge;
+        edge.clear();
+        self.pattern.add_diagonal(&of.pattern, |slot| {
+            edge.push(slot.map_or(LOOP, |slot| of.edge[slot]));
+        });
+    }
+}
+
+/// 1/√(dᵢ·dⱼ) for every slot.
+fn normalise(rows: &Rows, entries: &mut Vec<f32>) {
+    entries.clear();
+    let degree = |i: usize| rows.degree(i) as f64;
+    for i in 0..rows.len() {
+        let neighbors = &rows.neighbor[rows.range(i)];
+        let own = degree(i);
+        entries.extend(
+            neighbors
+                .iter()
+                .map(|&j| (1.0 / (own * degree(j as usize)).sqrt()) as f32),
+        );
+    }
+}
+
+/// 1/degree of every row, 0 where that is 0.
+fn invert_degrees(rows: &Rows, inverse: &mut Vec<f32>) {
+    inverse.clear();
+    inverse.extend((0..rows.len()).map(|i| match rows.degree(i) {
+        0 => 0.0,
+        degree => 1.0 / degree as f32,
+    }));
+}
+
 /// The edge number of an added self-loop.
 pub const LOOP: u32 = u32::MAX;
 
@@ -70,6 +105,8 @@ pub struct Graph {
     looped: OnceLock<Adjacency>,
     normalisation: OnceLock<Vec<f32>>,
     inverse_degree: OnceLock<Vec<f32>>,
+    /// Source and target of every edge, in order.
+    sorted: OnceLock<Vec<[u32; 2]>>,
 }
 
 /// A graph and, for each of its edges, which of the given edges it was.
@@ -190,6 +227,7 @@ impl Graph {
             looped: OnceLock::new(),
             normalisation: OnceLock::new(),
             inverse_degree: OnceLock::new(),
+            sorted: OnceLock::new(),
         }
     }
 
@@ -241,16 +279,59 @@ impl Graph {
     }
 
     /// The disjoint union, in order. Edges are numbered graph after graph.
-    pub fn union<'a>(graphs: impl IntoIterator<Item = &'a Graph>) -> Self {
-        let (mut nodes, mut sources, mut targets) = (0_u32, Vec::new(), Vec::new());
-        let mut graph_start = vec![0];
-        for graph in graphs {
-            sources.extend(graph.sources.iter().map(|s| s + nodes));
-            targets.extend(graph.targets.iter().map(|t| t + nodes));
-            graph_start.extend(graph.graph_start[1..].iter().map(|s| s + nodes));
+    pub fn union<'a>(graphs: impl IntoIterator<Item = &'a Graph, IntoIter: Clone>) -> Self {
+        let mut union = Self::from_checked(0, Vec::new(), Vec::new(), vec![0]);
+        union.fill(graphs.into_iter());
+        union
+    }
+
+    /// Becomes the disjoint union, in the memory of what was here: what was derived of the earlier
+    /// graph is derived of this one.
+    pub(crate) fn fill<'a>(&mut self, graphs: impl Iterator<Item = &'a Graph> + Clone) {
+        for array in [
+            &mut self.sources,
+            &mut self.targets,
+            &mut self.graph_start,
+            &mut self.adjacency.edge,
+        ] {
+            array.clear();
+        }
+        self.graph_start.push(0);
+        let mut nodes = 0;
+        for graph in graphs.clone() {
+            let edges = self.sources.len() as u32;
+            let edge = graph.adjacency.edge.iter().map(|e| e + edges);
+            self.adjacency.edge.extend(edge);
+            self.sources.extend(graph.sources.iter().map(|s| s + nodes));
+            self.targets.extend(graph.targets.iter().map(|t| t + nodes));
+            let starts = graph.graph_start[1..].iter().map(|s| s + nodes);
+            self.graph_start.extend(starts);
             nodes += graph.nodes as u32;
         }
-        Self::from_checked(nodes as usize, sources, targets, graph_start)
+        self.nodes = nodes as usize;
+        let patterns = graphs.map(|g| &g.adjacency.pattern);
+        self.adjacency.pattern.stack(patterns, true);
+        if let Some(looped) = self.looped.get_mut() {
+            looped.add_loops(&self.adjacency);
+            if let Some(normalisation) = self.normalisation.get_mut() {
+                normalise(&looped.pattern.by_row, normalisation);
+            }
+        }
+        if let Some(inverse) = self.inverse_degree.get_mut() {
+            invert_degrees(&self.adjacency.pattern.by_row, inverse);
+        }
+        self.sorted.take();
+    }
+
+    /// Whether there is such an edge.
+    pub fn has_edge(&self, source: u32, target: u32) -> bool {
+        let sorted = self.sorted.get_or_init(|| {
+            let edges = self.sources.iter().zip(&self.targets);
+            let mut sorted: Vec<[u32; 2]> = edges.map(|(&s, &t)| [s, t]).collect();
+            sorted.sort_unstable();
+            sorted
+        });
+        sorted.binary_search(&[source, target]).is_ok()
     }
 
     /// The number of nodes.
@@ -292,46 +373,30 @@ impl Graph {
     /// call.
     pub fn looped(&self) -> &Adjacency {
         self.looped.get_or_init(|| {
-            let mut has_loop = vec![false; self.nodes];
-            for (&s, &t) in self.sources.iter().zip(&self.targets) {
-                has_loop[t as usize] |= s == t;
-            }
-            let added = || (0..self.nodes as u32).filter(|&i| !has_loop[i as usize]);
-            let targets: Vec<u32> = added().chain(self.targets.iter().copied()).collect();
-            let sources: Vec<u32> = added().chain(self.sources.iter().copied()).collect();
-            let loops = (targets.len() - self.edges()) as u32;
-            let (pattern, entry) = Pattern::new(self.nodes, self.nodes, &targets, &sources);
-            let edge = entry
-                .iter()
-                .map(|&e| if e < loops { LOOP } else { e - loops })
-                .collect();
-            Adjacency { pattern, edge }
+            let mut looped = Adjacency {
+                pattern: Pattern::empty(),
+                edge: Vec::new(),
+            };
+            looped.add_loops(&self.adjacency);
+            looped
         })
     }
 
     /// 1/√(dᵢ·dⱼ) for every slot of [`Graph::looped`], without edge weights, computed once.
     pub fn normalisation(&self) -> &[f32] {
         self.normalisation.get_or_init(|| {
-            let rows = &self.looped().pattern.by_row;
-            let scale: Vec<f64> = (0..self.nodes)
-                .map(|i| 1.0 / (rows.degree(i) as f64).sqrt())
-                .collect();
-            (0..self.nodes)
-                .flat_map(|i| rows.range(i).map(move |slot| (i, slot)))
-                .map(|(i, slot)| (scale[i] * scale[rows.neighbor[slot] as usize]) as f32)
-                .collect()
+            let mut entries = Vec::new();
+            normalise(&self.looped().pattern.by_row, &mut entries);
+            entries
         })
     }
 
     /// 1/(in-degree) of every node, 0 without in-edges, computed once.
     pub fn inverse_degree(&self) -> &[f32] {
         self.inverse_degree.get_or_init(|| {
-            let rows = &self.adjacency.pattern.by_row;
-            let inverse = |i| match rows.degree(i) {
-                0 => 0.0,
-                degree => 1.0 / degree as f32,
-            };
-            (0..self.nodes).map(inverse).collect()
+            let mut inverse = Vec::new();
+            invert_degrees(&self.adjacency.pattern.by_row, &mut inverse);
+            inverse
         })
     }
 
@@ -427,6 +492,30 @@ mod tests {
             (union.sources(), union.targets()),
             (&[0, 2][..], &[1, 3][..])
         );
+    }
+
+    #[test]
+    fn a_union_in_the_memory_of_another_is_the_same_as_a_new_one() {
+        let a = Graph::build(4, &[0, 1, 1, 3], &[1, 1, 2, 1], EdgeRules::keep());
+        let a = a.unwrap().graph;
+        let b = Graph::new(3, &[0, 2, 1], &[1, 1, 0]).unwrap();
+        let mut used = Graph::union([&a, &b, &a]);
+        (used.normalisation(), used.inverse_degree());
+        assert!(used.has_edge(1, 2) && !used.has_edge(2, 1));
+        used.fill([&b, &a].into_iter());
+        let new = Graph::union([&b, &a]);
+        assert_eq!(used.adjacency().pattern, new.adjacency().pattern);
+        assert_eq!(used.adjacency().edge, new.adjacency().edge);
+        assert_eq!(used.looped().pattern, new.looped().pattern);
+        assert_eq!(used.looped().edge, new.looped().edge);
+        assert_eq!(used.normalisation(), new.normalisation());
+        assert_eq!(used.inverse_degree(), new.inverse_degree());
+        assert_eq!(used.nodes_of(1), 3..7);
+        assert!(used.has_edge(0, 1) && used.has_edge(4, 5) && !used.has_edge(1, 2));
+        // And as if the edges had been given at once.
+        let (sources, targets) = (new.sources(), new.targets());
+        let whole = Graph::build(7, sources, targets, EdgeRules::keep()).unwrap();
+        assert_eq!(whole.graph.looped().pattern, new.looped().pattern);
     }
 
     #[test]

@@ -179,8 +179,11 @@ impl GraphTransformNet {
         cuts.push(graphs.len());
         self.groups.resize_with(cuts.len() - 1, Group::default);
         for (group, cut) in self.groups.iter_mut().zip(cuts.windows(2)) {
-            let members: Vec<&GraphBatch<f32>> = graphs[cut[0]..cut[1]].iter().collect();
-            group.batch = Some(GraphBatch::union(&members)?);
+            let members = graphs[cut[0]..cut[1]].iter();
+            match &mut group.batch {
+                Some(batch) => batch.fill(members)?,
+                None => group.batch = Some(GraphBatch::union(&members.collect::<Vec<_>>())?),
+            }
         }
         let (network, params) = (&self.network, &self.params[..]);
         parallel::for_each_mut(&mut self.groups, true, |_, group| {

@@ -88,6 +88,12 @@ pub(super) fn read_edges(path: &Path) -> Result<(Vec<u32>, Vec<u32>)> {
     Ok((sources, targets))
 }
 
+/// Pairs of nodes: a file with two columns.
+pub(crate) fn read_pairs(path: &Path) -> Result<Vec<[u32; 2]>> {
+    let (a, b) = read_edges(path)?;
+    Ok(a.into_iter().zip(b).map(|(a, b)| [a, b]).collect())
+}
+
 type WeightedEdges = (Vec<u32>, Vec<u32>, Option<Vec<f32>>);
 
 fn read_weighted(path: &Path) -> Result<WeightedEdges> {
@@ -106,21 +112,18 @@ fn read_weighted(path: &Path) -> Result<WeightedEdges> {
     Ok((sources, targets, (columns == 3).then_some(weights)))
 }
 
-/// Reads a graph of one's own. The nodes are those of the features' rows; 60 % of the nodes with a
-/// class train, 20 % validate, 20 % test, drawn from the seed.
-pub fn read_edge_list(files: &EdgeListFiles, seed: u64) -> Result<NodeData> {
+/// The graph alone: edges and features, without the labels.
+pub fn read_unlabelled(files: &EdgeListFiles) -> Result<GraphBatch<f32>> {
     let (nodes, width, features) = matrix(&files.features)?;
-    let (label_rows, label_columns, labels) = matrix(&files.labels)?;
-    if label_rows != nodes || label_columns != 1 {
-        return Err(Error::file(
-            &files.labels,
-            "shape",
-            format!(
-                "{label_rows} rows of {label_columns}, needs one class for each of the {nodes} nodes of {}",
-                files.features.display()
-            ),
-        ));
-    }
+    build(files, nodes, width, &features)
+}
+
+fn build(
+    files: &EdgeListFiles,
+    nodes: usize,
+    width: usize,
+    features: &[f64],
+) -> Result<GraphBatch<f32>> {
     let (mut sources, mut targets, mut weights) = read_weighted(&files.edges)?;
     if files.undirected {
         let forward = sources.clone();
@@ -143,6 +146,25 @@ pub fn read_edge_list(files: &EdgeListFiles, seed: u64) -> Result<NodeData> {
         let kept: Vec<f32> = built.kept.iter().map(|&e| weights[e as usize]).collect();
         batch = batch.with_edge_weights(&kept)?;
     }
+    Ok(batch)
+}
+
+/// Reads a graph of one's own. The nodes are those of the features' rows; 60 % of the nodes with a
+/// class train, 20 % validate, 20 % test, drawn from the seed.
+pub fn read_edge_list(files: &EdgeListFiles, seed: u64) -> Result<NodeData> {
+    let (nodes, width, features) = matrix(&files.features)?;
+    let (label_rows, label_columns, labels) = matrix(&files.labels)?;
+    if label_rows != nodes || label_columns != 1 {
+        return Err(Error::file(
+            &files.labels,
+            "shape",
+            format!(
+                "{label_rows} rows of {label_columns}, needs one class for each of the {nodes} nodes of {}",
+                files.features.display()
+            ),
+        ));
+    }
+    let batch = build(files, nodes, width, &features)?;
     let mut known = Vec::new();
     for (node, &label) in labels.iter().enumerate() {
         if label.fract() != 0.0 || !(-1.0..65_536.0).contains(&label) {

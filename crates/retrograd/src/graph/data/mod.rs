@@ -8,7 +8,8 @@ mod tudataset;
 
 use std::path::{Path, PathBuf};
 
-pub use edge_list::{EdgeListFiles, read_edge_list};
+pub(crate) use edge_list::read_pairs;
+pub use edge_list::{EdgeListFiles, read_edge_list, read_unlabelled};
 pub use karate::{KARATE_EDGES, karate_club};
 pub use planetoid::{read_content_cites, read_planetoid};
 pub use tudataset::read_tudataset;

@@ -2,23 +2,24 @@
 
 use std::path::Path;
 
-use super::Inference;
+use super::{Inference, add_spread, classes_metadata, figure_of};
 use crate::data::metrics::Confusion;
 use crate::graph::batch::GraphBatch;
 use crate::graph::data::GraphSet;
 use crate::graph::network::GraphNetwork;
 use crate::graph::spec::GraphSpec;
 use crate::rng::Key;
-use crate::train::{Content, Example, Experiment, Figure, Findings, Metrics, Session, Task};
+use crate::train::{Example, Experiment, Findings, Metadata, Metrics, Session, Task};
 use crate::{Error, Loss, Result, Target};
 
-/// Graph classification or regression on one fold.
+/// Graph classification or regression on one fold: it is the test, the next one validates, the
+/// others train. What is chosen (which epoch's weights are the best) is chosen by the validation.
 pub struct GraphTask {
     model: GraphNetwork,
     set: GraphSet,
     train: Vec<usize>,
-    /// The test fold as one batch.
-    test: (GraphBatch<f32>, Target<f32>),
+    /// Validation and test, each as one batch.
+    held_out: [Part; 2],
     batch: usize,
     key: Key,
     order: Vec<usize>,
@@ -29,6 +30,12 @@ pub struct GraphTask {
     others: Option<Experiment>,
     inference: Inference,
 }
+
+/// Graphs as one batch, and what they should give.
+type Part = (GraphBatch<f32>, Target<f32>);
+
+const VALIDATION: usize = 0;
+const TEST: usize = 1;
 
 /// The graphs of every fold: each class (or, for numbers, everything) shuffled and dealt out.
 fn deal(set: &GraphSet, folds: usize, key: Key) -> Vec<Vec<usize>> {
@@ -52,11 +59,11 @@ impl GraphTask {
         seed: u64,
         others: Option<Experiment>,
     ) -> Result<Self> {
-        if folds < 2 || folds > set.graphs.len() || fold >= folds {
+        if folds < 3 || folds > set.graphs.len() || fold >= folds {
             return Err(Error::invalid(
                 "fold",
                 format!("{fold} of {folds}"),
-                format!("2 to {} folds, and one of them", set.graphs.len()),
+                format!("3 to {} folds, and one of them", set.graphs.len()),
             ));
         }
         let model = GraphNetwork::new(spec)?;
@@ -72,15 +79,19 @@ impl GraphTask {
             model.check(graph)?;
         }
         let dealt = deal(&set, folds, Key::new(0).purpose("folds"));
+        let validation = (fold + 1) % folds;
         let train: Vec<usize> = (0..folds)
-            .filter(|&f| f != fold)
+            .filter(|&f| f != fold && f != validation)
             .flat_map(|f| dealt[f].clone())
             .collect();
-        let test = Self::gather(&set, &dealt[fold])?;
+        let held_out = [
+            Self::gather(&set, &dealt[validation])?,
+            Self::gather(&set, &dealt[fold])?,
+        ];
         Ok(GraphTask {
             model,
             train,
-            test,
+            held_out,
             batch: batch.max(1),
             key: Key::new(seed).purpose("graphs"),
             order: Vec::new(),
@@ -92,19 +103,34 @@ impl GraphTask {
         })
     }
 
-    fn gather(set: &GraphSet, chosen: &[usize]) -> Result<(GraphBatch<f32>, Target<f32>)> {
-        let graphs: Vec<&GraphBatch<f32>> = chosen.iter().map(|&g| &set.graphs[g]).collect();
-        let target = if set.classes.is_empty() {
-            Target::values(chosen.iter().map(|&g| set.targets[g]).collect())
-        } else {
-            Target::classes(chosen.iter().map(|&g| set.classes[g]).collect())
-        };
-        Ok((GraphBatch::union(&graphs)?, target))
+    fn gather(set: &GraphSet, chosen: &[usize]) -> Result<Part> {
+        let mut part = (GraphBatch::union(&[])?, Target::default());
+        Self::gather_into(set, chosen, &mut part.0, &mut part.1)?;
+        Ok(part)
     }
 
-    fn test_figures(&mut self, params: &[f32]) -> Result<(f64, Option<Confusion>)> {
+    /// In the memory of an earlier batch.
+    fn gather_into(
+        set: &GraphSet,
+        chosen: &[usize],
+        batch: &mut GraphBatch<f32>,
+        target: &mut Target<f32>,
+    ) -> Result<()> {
+        target.values.clear();
+        target.classes.clear();
+        if set.classes.is_empty() {
+            let targets = chosen.iter().map(|&g| set.targets[g]);
+            target.values.extend(targets);
+        } else {
+            let classes = chosen.iter().map(|&g| set.classes[g]);
+            target.classes.extend(classes);
+        }
+        batch.fill(chosen.iter().map(|&g| &set.graphs[g]))
+    }
+
+    fn figures(&mut self, params: &[f32], part: usize) -> Result<(f64, Option<Confusion>)> {
         let loss = self.loss();
-        let (batch, target) = &self.test;
+        let (batch, target) = &self.held_out[part];
         let y = self.inference.output(&self.model, params, batch);
         let value = f64::from(loss.evaluate(y, target, None));
         if self.set.classes.is_empty() {
@@ -116,25 +142,24 @@ impl GraphTask {
     }
 
     /// The other folds' test figure (accuracy, or loss), each trained from the start.
-    fn cross_validate(&self, experiment: &Experiment, own: f64) -> Result<Vec<f64>> {
+    fn cross_validate(&self, experiment: &Experiment, own: f64) -> Result<Vec<(String, f64)>> {
         let mut all = Vec::new();
         for fold in 0..self.folds[1] {
             if fold == self.folds[0] {
-                all.push(own);
+                all.push((fold.to_string(), own));
                 continue;
             }
             let spec = self.model.spec();
             let seed = experiment.train.seed;
             let sizes = [fold, self.folds[1], self.batch];
             let mut task = GraphTask::new(spec, self.set.clone(), sizes, seed, None)?;
-            let summary = Session::new(experiment.clone()).fit(&mut task)?.to_json();
+            let summary = Session::new(experiment.clone()).fit(&mut task)?;
             let key = if self.set.classes.is_empty() {
                 "test_loss"
             } else {
                 "test_accuracy"
             };
-            let figure = summary[key].as_f64();
-            all.push(figure.ok_or_else(|| Error::invalid(key, "nothing", "a number"))?);
+            all.push((fold.to_string(), figure_of(&summary, key)?));
         }
         Ok(all)
     }
@@ -169,23 +194,32 @@ impl Task for GraphTask {
         }
         let first = part as usize * self.batch;
         let end = (first + self.batch).min(self.order.len());
-        let (input, target) = Self::gather(&self.set, &self.order[first..end])?;
-        *example = Some(Example { input, target });
-        Ok(())
+        let chosen = &self.order[first..end];
+        match example {
+            Some(Example { input, target }) => Self::gather_into(&self.set, chosen, input, target),
+            None => {
+                let (input, target) = Self::gather(&self.set, chosen)?;
+                *example = Some(Example { input, target });
+                Ok(())
+            }
+        }
     }
 
     fn evaluate(&mut self, params: &[f32], _: u64) -> Result<Metrics> {
-        let (loss, confusion) = self.test_figures(params)?;
-        let mut metrics = vec![("test_loss".to_string(), loss)];
-        if let Some(confusion) = confusion {
-            metrics.push(("test_accuracy".into(), confusion.accuracy()));
-            metrics.push(("test_f1".into(), confusion.f1()));
+        let mut metrics = Metrics::new();
+        for (part, name) in [(VALIDATION, "validation"), (TEST, "test")] {
+            let (loss, confusion) = self.figures(params, part)?;
+            metrics.push((format!("{name}_loss"), loss));
+            if let Some(confusion) = confusion {
+                metrics.push((format!("{name}_accuracy"), confusion.accuracy()));
+                metrics.push((format!("{name}_f1"), confusion.f1()));
+            }
         }
         Ok(metrics)
     }
 
     fn finish(&mut self, params: &[f32], _: &Path) -> Result<Findings> {
-        let (loss, confusion) = self.test_figures(params)?;
+        let (loss, confusion) = self.figures(params, TEST)?;
         let mut findings = Findings::default();
         let summary = &mut findings.summary;
         summary.insert("test_loss".into(), loss.into());
@@ -195,26 +229,13 @@ impl Task for GraphTask {
         }
         if let Some(experiment) = self.others.take() {
             let all = self.cross_validate(&experiment, accuracy.unwrap_or(loss))?;
-            let mean = all.iter().sum::<f64>() / all.len() as f64;
-            let squares: f64 = all.iter().map(|a| (a - mean) * (a - mean)).sum();
-            let deviation = (squares / all.len() as f64).sqrt();
-            summary.insert("folds_mean".into(), mean.into());
-            summary.insert("folds_deviation".into(), deviation.into());
-            let rows = all.iter().enumerate();
-            findings.figures.push(Figure {
-                title: format!("{} folds", all.len()),
-                caption: format!(
-                    "Mean {mean:.4}, standard deviation {deviation:.4}; last epoch, \
-                                  no choice by the test fold."
-                ),
-                content: Content::Table {
-                    header: vec!["fold".into(), "test".into()],
-                    rows: rows
-                        .map(|(k, a)| vec![k.to_string(), format!("{a:.4}")])
-                        .collect(),
-                },
-            });
+            let how = "each with the weights that were best on its validation fold.";
+            add_spread(&mut findings, "fold", &all, how);
         }
         Ok(findings)
+    }
+
+    fn metadata(&self) -> Metadata {
+        classes_metadata(&self.set.class_names)
     }
 }

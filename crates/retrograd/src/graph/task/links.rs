@@ -103,6 +103,18 @@ impl LinkTask {
         })
     }
 
+    /// The held-out test pairs, and which of them are links.
+    pub(super) fn test_pairs(&self) -> (&[[u32; 2]], &[bool]) {
+        (&self.held_out[1].0, &self.held_out[1].1)
+    }
+
+    /// The scores of pairs of nodes: the logits of being linked.
+    pub(super) fn scores_of(&mut self, params: &[f32], pairs: &[[u32; 2]]) -> Result<Vec<f32>> {
+        self.batch.set_pairs(pairs)?;
+        let y = self.inference.output(&self.model, params, &self.batch);
+        Ok(y.to_vec())
+    }
+
     fn score(&mut self, params: &[f32], part: usize) -> Result<(f64, Option<f64>)> {
         let (pairs, known) = &self.held_out[part];
         self.batch.set_pairs(pairs)?;

@@ -4,6 +4,7 @@
 mod graphs;
 mod links;
 mod nodes;
+mod predict;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -15,16 +16,17 @@ use serde::{Deserialize, Serialize};
 pub use graphs::GraphTask;
 pub use links::LinkTask;
 pub use nodes::NodeTask;
+pub use predict::predict;
 pub use text::TextTask;
 
 use super::batch::GraphBatch;
 use super::data::{
-    EdgeListFiles, NodeData, cache_folder, karate_club, read_content_cites, read_edge_list,
-    read_planetoid, read_tudataset,
+    EdgeListFiles, GraphSet, NodeData, cache_folder, karate_club, read_content_cites,
+    read_edge_list, read_planetoid, read_tudataset,
 };
 use super::network::{GraphNetwork, GraphTape};
 use super::spec::GraphSpec;
-use crate::train::{Experiment, Session, Summary};
+use crate::train::{Content, Experiment, Figure, Findings, Metadata, Session, Summary};
 use crate::{Error, Model, Pass, Result};
 
 /// What is predicted of a graph with node classes.
@@ -58,6 +60,9 @@ pub enum GraphDataSpec {
         /// What is predicted.
         #[serde(default)]
         predict: Predict,
+        /// Seeds to train from, that of the run first; their mean is in the summary.
+        #[serde(default = "one")]
+        seeds: u64,
     },
     /// A folder as `data/fetch-graphs` writes it for Citeseer and Pubmed.
     Planetoid {
@@ -69,6 +74,9 @@ pub enum GraphDataSpec {
         /// What is predicted.
         #[serde(default)]
         predict: Predict,
+        /// Seeds to train from, that of the run first; their mean is in the summary.
+        #[serde(default = "one")]
+        seeds: u64,
     },
     /// Edges, features and labels of one's own.
     EdgeList(EdgeListFiles),
@@ -82,7 +90,7 @@ pub enum GraphDataSpec {
         /// Edge labels as edge features.
         #[serde(default)]
         edge_features: bool,
-        /// Parts for cross-validation; one of them is the test.
+        /// Parts for cross-validation: one of them is the test, the next one validates.
         #[serde(default = "ten")]
         folds: usize,
         /// Which; all one after the other, with the mean in the summary, where not written.
@@ -106,6 +114,9 @@ pub enum GraphDataSpec {
     },
 }
 
+fn one() -> u64 {
+    1
+}
 fn ten() -> usize {
     10
 }
@@ -135,40 +146,43 @@ fn folder(experiment: &Experiment, name: &str, given: Option<&PathBuf>) -> Resul
     ))
 }
 
-/// Builds the task of an experiment and trains it.
-pub fn train(session: &mut Session<'_>) -> Result<Summary> {
-    let experiment = session.experiment().clone();
-    let spec: GraphSpec = experiment.model_as()?;
-    let seed = experiment.train.seed;
-    let data = |data: NodeData, predict: Predict, session: &mut Session<'_>| match predict {
-        Predict::Nodes => session.fit(&mut NodeTask::new(&spec, data)?),
-        Predict::Links => session.fit(&mut LinkTask::new(&spec, data.batch, seed)?),
-    };
-    match experiment.data_as::<GraphDataSpec>()? {
-        GraphDataSpec::Karate { predict } => data(karate_club()?, predict, session),
+/// What an experiment's `[data]` table names, read.
+enum Loaded {
+    Nodes(NodeData, Predict, u64),
+    Graphs(GraphSet, [usize; 2], bool),
+    Text,
+}
+
+fn load(experiment: &Experiment, data: &GraphDataSpec) -> Result<Loaded> {
+    match data {
+        GraphDataSpec::Karate { predict } => Ok(Loaded::Nodes(karate_club()?, *predict, 1)),
         GraphDataSpec::ContentCites {
             name,
             folder: given,
             predict,
+            seeds,
         } => {
-            let folder = folder(&experiment, &name, given.as_ref())?;
+            let folder = folder(experiment, name, given.as_ref())?;
             let file = |end: &str| folder.join(format!("{name}.{end}"));
             let read = read_content_cites(&file("content"), &file("cites"))?;
-            data(read, predict, session)
+            Ok(Loaded::Nodes(read, *predict, *seeds))
         }
         GraphDataSpec::Planetoid {
             name,
             folder: given,
             predict,
+            seeds,
         } => {
-            let folder = folder(&experiment, &name, given.as_ref())?;
-            data(read_planetoid(&folder)?, predict, session)
+            let folder = folder(experiment, name, given.as_ref())?;
+            Ok(Loaded::Nodes(read_planetoid(&folder)?, *predict, *seeds))
         }
-        GraphDataSpec::EdgeList(mut files) => {
+        GraphDataSpec::EdgeList(files) => {
+            let mut files = files.clone();
             for path in [&mut files.edges, &mut files.features, &mut files.labels] {
                 *path = experiment.resolve(&path);
             }
-            data(read_edge_list(&files, seed)?, Predict::Nodes, session)
+            let read = read_edge_list(&files, experiment.train.seed)?;
+            Ok(Loaded::Nodes(read, Predict::Nodes, 1))
         }
         GraphDataSpec::Tudataset {
             name,
@@ -177,30 +191,94 @@ pub fn train(session: &mut Session<'_>) -> Result<Summary> {
             folds,
             fold,
         } => {
-            let folder = folder(&experiment, &name, given.as_ref())?;
-            let set = read_tudataset(&folder, &name, edge_features)?;
-            let batch = experiment.train.batch.unwrap_or(32);
-            let others = fold.is_none().then(|| experiment.clone());
-            let fold = fold.unwrap_or(0);
-            session.fit(&mut GraphTask::new(
-                &spec,
-                set,
-                [fold, folds, batch],
-                seed,
-                others,
-            )?)
+            let folder = folder(experiment, name, given.as_ref())?;
+            let set = read_tudataset(&folder, name, *edge_features)?;
+            let parts = [fold.unwrap_or(0), *folds];
+            Ok(Loaded::Graphs(set, parts, fold.is_none()))
         }
-        GraphDataSpec::Text {
-            characters,
-            masked,
-            skips,
-            samples,
-        } => {
-            let batch = experiment.train.batch.unwrap_or(32);
-            let sizes = [characters, samples, batch];
-            session.fit(&mut TextTask::new(&spec, sizes, masked, &skips, seed)?)
-        }
+        GraphDataSpec::Text { .. } => Ok(Loaded::Text),
     }
+}
+
+fn text_task(experiment: &Experiment, spec: &GraphSpec, data: &GraphDataSpec) -> Result<TextTask> {
+    let GraphDataSpec::Text {
+        characters,
+        masked,
+        skips,
+        samples,
+    } = data
+    else {
+        return Err(Error::invalid("[data] kind", "another", "text"));
+    };
+    let sizes = [*characters, *samples, batch_size(experiment)];
+    TextTask::new(spec, sizes, *masked, skips, experiment.train.seed)
+}
+
+fn batch_size(experiment: &Experiment) -> usize {
+    experiment.train.batch.unwrap_or(32)
+}
+
+/// Builds the task of an experiment and trains it.
+pub fn train(session: &mut Session<'_>) -> Result<Summary> {
+    let experiment = session.experiment().clone();
+    let spec: GraphSpec = experiment.model_as()?;
+    let seed = experiment.train.seed;
+    let data = experiment.data_as::<GraphDataSpec>()?;
+    match load(&experiment, &data)? {
+        Loaded::Nodes(data, Predict::Links, _) => {
+            session.fit(&mut LinkTask::new(&spec, data.batch, seed)?)
+        }
+        Loaded::Nodes(data, Predict::Nodes, seeds) => {
+            let mut task = NodeTask::new(&spec, data)?;
+            if seeds > 1 {
+                task = task.with_other_seeds(experiment, seeds - 1);
+            }
+            session.fit(&mut task)
+        }
+        Loaded::Graphs(set, [fold, folds], all) => {
+            let sizes = [fold, folds, batch_size(&experiment)];
+            let others = all.then(|| experiment.clone());
+            session.fit(&mut GraphTask::new(&spec, set, sizes, seed, others)?)
+        }
+        Loaded::Text => session.fit(&mut text_task(&experiment, &spec, &data)?),
+    }
+}
+
+/// The name of the classes' names beside the weights.
+const CLASSES: &str = "classes";
+
+fn classes_metadata(names: &[String]) -> Metadata {
+    let names: Vec<_> = names.iter().map(|n| n.as_str().into()).collect();
+    vec![(CLASSES.into(), serde_json::Value::Array(names).to_string())]
+}
+
+/// The figure of several runs, one for every seed or fold: mean and deviation go to the summary,
+/// a table to the report.
+fn add_spread(findings: &mut Findings, what: &str, figures: &[(String, f64)], how: &str) {
+    let count = figures.len() as f64;
+    let mean = figures.iter().map(|(_, f)| f).sum::<f64>() / count;
+    let squares = figures.iter().map(|(_, f)| (f - mean) * (f - mean));
+    let deviation = (squares.sum::<f64>() / count).sqrt();
+    let summary = &mut findings.summary;
+    summary.insert(format!("{what}s_mean"), mean.into());
+    summary.insert(format!("{what}s_deviation"), deviation.into());
+    let rows = figures.iter();
+    findings.figures.push(Figure {
+        title: format!("{} {what}s", figures.len()),
+        caption: format!("Mean {mean:.4}, standard deviation {deviation:.4}; {how}"),
+        content: Content::Table {
+            header: vec![what.into(), "test".into()],
+            rows: rows
+                .map(|(name, figure)| vec![name.clone(), format!("{figure:.4}")])
+                .collect(),
+        },
+    });
+}
+
+/// A number of a summary.
+fn figure_of(summary: &Summary, key: &str) -> Result<f64> {
+    let figure = summary.to_json()[key].as_f64();
+    figure.ok_or_else(|| Error::invalid(key, "nothing", "a number"))
 }
 
 /// The network's output and the rows before its last layer with weights: the embedding.

@@ -2,19 +2,23 @@
 
 use std::path::Path;
 
-use super::{Inference, write_picture};
+use super::{Inference, add_spread, classes_metadata, figure_of, write_picture};
 use crate::data::metrics::{Confusion, predicted_class};
 use crate::graph::data::{NodeData, Split};
 use crate::graph::draw;
 use crate::graph::network::GraphNetwork;
 use crate::graph::spec::GraphSpec;
-use crate::train::{Content, Example, Figure, Findings, Metrics, Task};
+use crate::train::{
+    Content, Example, Experiment, Figure, Findings, Metadata, Metrics, Session, Task,
+};
 use crate::{Error, Loss, Result, Target};
 
 /// Node classification: every step sees the whole graph, the loss its training nodes.
 pub struct NodeTask {
     model: GraphNetwork,
     data: NodeData,
+    /// The experiment and how many more seeds to train from at the end.
+    others: Option<(Experiment, u64)>,
     inference: Inference,
 }
 
@@ -46,8 +50,18 @@ impl NodeTask {
         Ok(NodeTask {
             model,
             data,
+            others: None,
             inference: Inference::new(),
         })
+    }
+
+    /// After training, the experiment is trained from so many more seeds, and the mean of all test
+    /// accuracies becomes part of the summary.
+    pub fn with_other_seeds(self, experiment: Experiment, seeds: u64) -> Self {
+        NodeTask {
+            others: Some((experiment, seeds)),
+            ..self
+        }
     }
 
     fn has(&self, split: Split) -> bool {
@@ -156,6 +170,22 @@ impl Task for NodeTask {
                 .count();
             let accuracy = right(Some(Split::Test)) as f64 / tested as f64;
             summary.insert("test_accuracy".into(), accuracy.into());
+            if let Some((experiment, seeds)) = self.others.take() {
+                let seed = experiment.train.seed;
+                let mut all = vec![(seed.to_string(), accuracy)];
+                for more in 1..=seeds {
+                    let mut experiment = experiment.clone();
+                    experiment.train.seed = seed + more;
+                    let mut task = NodeTask::new(self.model.spec(), self.data.clone())?;
+                    let summary = Session::new(experiment).fit(&mut task)?;
+                    all.push((
+                        (seed + more).to_string(),
+                        figure_of(&summary, "test_accuracy")?,
+                    ));
+                }
+                let how = "test accuracy of the weights that were best on the validation nodes.";
+                add_spread(&mut findings, "seed", &all, how);
+            }
         }
         let (truth, names) = (&self.data.classes, &self.data.class_names);
         let graph = self.data.batch.graph();
@@ -180,5 +210,9 @@ impl Task for NodeTask {
             content: Content::Svg(svg),
         });
         Ok(findings)
+    }
+
+    fn metadata(&self) -> Metadata {
+        classes_metadata(&self.data.class_names)
     }
 }

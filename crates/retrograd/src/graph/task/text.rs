@@ -40,26 +40,37 @@ pub struct TextTask {
     masked: f64,
     key: Key,
     validation: Vec<(GraphBatch<f32>, Target<f32>)>,
+    draft: Draft,
     inference: Inference,
 }
 
-/// A text of that length, as ids.
-fn sentence(stream: &mut Stream, length: usize) -> Vec<u32> {
-    let mut text = String::new();
+/// A sample's text in the making, and what is drawn of it, kept from batch to batch.
+#[derive(Default)]
+struct Draft {
+    text: String,
+    ids: Vec<u32>,
+    truth: Vec<u32>,
+    weights: Vec<f32>,
+}
+
+/// A text of at least that length.
+fn write_sentences(stream: &mut Stream, length: usize, text: &mut String) {
+    text.clear();
+    // The longest sentence has 46 characters.
+    text.reserve(length + 46);
     while text.len() < length {
-        let mut word = |words: &[&'static str]| words[stream.below(words.len())];
-        let article = word(&ARTICLES);
-        let (adjective, noun, verb) = (word(&ADJECTIVES), word(&NOUNS), word(&VERBS));
-        let (other, object) = (word(&ARTICLES), word(&NOUNS));
-        text.push_str(&format!(
-            "{article} {adjective} {noun} {verb} {other} {object}. "
-        ));
+        let words: [&[&str]; 6] = [&ARTICLES, &ADJECTIVES, &NOUNS, &VERBS, &ARTICLES, &NOUNS];
+        for (place, words) in words.iter().enumerate() {
+            text.push_str(words[stream.below(words.len())]);
+            text.push_str(if place == 5 { ". " } else { " " });
+        }
     }
-    let places: Vec<char> = ALPHABET.chars().collect();
-    text.chars()
-        .take(length)
-        .map(|c| places.iter().position(|&p| p == c).unwrap_or(0) as u32)
-        .collect()
+}
+
+/// A character's place in the alphabet; that of the mask where it has none.
+pub(super) fn letter(c: char) -> u32 {
+    let place = ALPHABET.chars().position(|p| p == c);
+    place.unwrap_or(ALPHABET.len()) as u32
 }
 
 impl TextTask {
@@ -99,32 +110,59 @@ impl TextTask {
             masked,
             key: Key::new(seed).purpose("text"),
             validation: Vec::new(),
+            draft: Draft::default(),
             inference: Inference::new(),
         };
         let key = Key::new(seed).purpose("validation text");
+        let mut draft = Draft::default();
         for part in 0..samples / batch {
-            let drawn = task.draw(key.step(part as u64))?;
+            task.draw(key.step(part as u64), &mut draft);
+            let drawn = task.new_batch(&draft)?;
             task.model.check(&drawn.0)?;
             task.validation.push(drawn);
         }
         Ok(task)
     }
 
-    /// A batch of the key: ids with masks, and the characters with weights where they are masked.
-    fn draw(&self, key: Key) -> Result<(GraphBatch<f32>, Target<f32>)> {
-        let letters = ALPHABET.chars().count();
+    /// A draft of the key: ids with masks, and the characters with weights where they are masked.
+    fn draw(&self, key: Key, draft: &mut Draft) {
         let mut stream = key.stream();
-        let (mut ids, mut truth, mut weights) = (Vec::new(), Vec::new(), Vec::new());
+        draft.ids.clear();
+        draft.truth.clear();
+        draft.weights.clear();
         for _ in 0..self.batch {
-            for character in sentence(&mut stream, self.characters) {
+            write_sentences(&mut stream, self.characters, &mut draft.text);
+            for c in draft.text.chars().take(self.characters) {
+                let character = letter(c);
                 let hidden = stream.uniform() < self.masked;
-                ids.push(if hidden { letters as u32 } else { character });
-                truth.push(character);
-                weights.push(f32::from(u8::from(hidden)));
+                let mask = ALPHABET.len() as u32;
+                draft.ids.push(if hidden { mask } else { character });
+                draft.truth.push(character);
+                draft.weights.push(f32::from(u8::from(hidden)));
             }
         }
-        let batch = GraphBatch::ids(self.graph.clone(), letters + 1, &ids)?;
-        Ok((batch, Target::classes(truth).weighted(weights)))
+    }
+
+    fn new_batch(&self, draft: &Draft) -> Result<(GraphBatch<f32>, Target<f32>)> {
+        let batch = GraphBatch::ids(self.graph.clone(), ALPHABET.len() + 1, &draft.ids)?;
+        let target = Target::classes(draft.truth.clone()).weighted(draft.weights.clone());
+        Ok((batch, target))
+    }
+
+    /// The validation's samples with `_` for every masked character.
+    pub(super) fn masked_lines(&self) -> Vec<String> {
+        let letters: Vec<char> = ALPHABET.chars().collect();
+        let mut lines = Vec::new();
+        for (_, target) in &self.validation {
+            let weights = target.weights.as_deref().unwrap_or_default();
+            let characters = target.classes.iter().zip(weights);
+            let shown: Vec<char> = characters
+                .map(|(&c, &w)| if w > 0.0 { '_' } else { letters[c as usize] })
+                .collect();
+            let samples = shown.chunks_exact(self.characters);
+            lines.extend(samples.map(|s| s.iter().collect::<String>()));
+        }
+        lines
     }
 
     /// Masked characters, and how many of them are restored.
@@ -193,8 +231,21 @@ impl Task for TextTask {
     }
 
     fn batch(&mut self, step: u64, example: &mut Option<Example<GraphNetwork>>) -> Result<()> {
-        let (input, target) = self.draw(self.key.step(step))?;
-        *example = Some(Example { input, target });
+        let mut draft = std::mem::take(&mut self.draft);
+        self.draw(self.key.step(step), &mut draft);
+        match example {
+            Some(Example { input, target }) => {
+                input.set_ids(&draft.ids)?;
+                target.classes.clone_from(&draft.truth);
+                let weights = target.weights.get_or_insert_default();
+                weights.clone_from(&draft.weights);
+            }
+            None => {
+                let (input, target) = self.new_batch(&draft)?;
+                *example = Some(Example { input, target });
+            }
+        }
+        self.draft = draft;
         Ok(())
     }
 
