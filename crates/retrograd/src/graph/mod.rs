@@ -12,6 +12,8 @@ mod dag;
 pub mod data;
 pub mod draw;
 mod layer;
+#[cfg(test)]
+mod mistakes;
 mod network;
 mod ops;
 mod pattern;
