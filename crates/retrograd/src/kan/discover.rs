@@ -120,7 +120,7 @@ fn attempt(
     Loss::Mse.check(x.len() / network.input_len() * outputs, &goal)?;
     let input: Vec<f64> = cast(x);
     let mut params: Vec<f64> = cast(&network.init(seed));
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         start_from_products(&network, &mut params, seed as usize / 2)?;
     }
     let lbfgs = |iterations| Lbfgs {

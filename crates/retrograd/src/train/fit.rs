@@ -635,6 +635,8 @@ fn miss(target: &mut Target<f32>, loss: Loss) {
     for value in &mut target.values {
         *value = match loss {
             Loss::BceLogits => 1.0 - *value,
+            // Sums of squares grow with it, and their rounding.
+            Loss::SumSquares => *value,
             _ => *value + 1.0,
         };
     }
