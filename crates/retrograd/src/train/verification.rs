@@ -87,13 +87,15 @@ impl Verification {
             };
             // A sample of every tensor has a note each; one says it for all. What the threads are
             // compared with is their link's own meaning.
-            let note = match row.note.as_str() {
-                note if note.starts_with("a sample of") => "a sample of every tensor",
-                _ if row.link == Link::Threads => "",
-                note => note,
-            };
-            if !note.is_empty() && !link.notes.iter().any(|n| n == note) {
-                link.notes.push(note.to_string());
+            for note in row.note.split("; ") {
+                let note = match note {
+                    note if note.starts_with("a sample of") => "a sample of every tensor",
+                    _ if row.link == Link::Threads => "",
+                    note => note,
+                };
+                if !note.is_empty() && !link.notes.iter().any(|n| n == note) {
+                    link.notes.push(note.to_string());
+                }
             }
         }
         links
@@ -135,7 +137,7 @@ mod tests {
             ratio,
             verdict,
             elements: 10,
-            ..Row::unchecked("m", "t", link, "a sample of 8 of 90")
+            ..Row::unchecked("m", "t", link, "a sample of 8 of 90; why not")
         };
         let verification = Verification {
             report: Report {
@@ -153,7 +155,8 @@ mod tests {
         let verdicts: Vec<_> = links.iter().map(|l| l.verdict).collect();
         assert_eq!(verdicts, [Verdict::Unchecked, Verdict::Fail, Verdict::Pass]);
         assert_eq!(links[0].worst, Some(0.5));
-        assert_eq!(links[0].notes, ["a sample of every tensor"]);
+        assert_eq!(links[0].notes, ["a sample of every tensor", "why not"]);
+        assert!(links[2].notes.is_empty());
         assert!(verification.failed());
         let json = verification.to_json();
         assert_eq!((&json["checks"], &json["passed"]), (&json!(5), &json!(3)));
