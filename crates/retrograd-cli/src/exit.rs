@@ -62,7 +62,9 @@ pub fn usage(error: &clap::Error) -> ExitCode {
 pub fn end_quietly_with_the_reader() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        let text = info.payload_as_str().unwrap_or_default();
+        // What a formatted panic leaves; the standard library's own are formatted.
+        let text = info.payload().downcast_ref::<String>();
+        let text = text.map_or("", String::as_str);
         if text.starts_with("failed printing to std") {
             std::process::exit(141);
         }

@@ -500,7 +500,8 @@ mod tests {
         let a = a.unwrap().graph;
         let b = Graph::new(3, &[0, 2, 1], &[1, 1, 0]).unwrap();
         let mut used = Graph::union([&a, &b, &a]);
-        (used.normalisation(), used.inverse_degree());
+        used.normalisation();
+        used.inverse_degree();
         assert!(used.has_edge(1, 2) && !used.has_edge(2, 1));
         used.fill([&b, &a].into_iter());
         let new = Graph::union([&b, &a]);
