@@ -681,7 +681,8 @@ fn a_checkpoint_that_cannot_be_written_is_told_and_the_old_one_stays_whole() {
 
 #[test]
 fn a_wrong_gradient_is_seen_at_the_end_of_training_and_the_run_is_whole_nevertheless() {
-    // `Tiny` never writes the gradient of its input: central differences and f32 both show it.
+    // `Tiny` never writes the gradient of its input: central differences and f32 both show it, and
+    // so does the comparison of threads, which starts from memory that holds no numbers.
     #[derive(Default)]
     struct Seen(Option<bool>);
     impl Observer for Seen {
@@ -702,8 +703,12 @@ fn a_wrong_gradient_is_seen_at_the_end_of_training_and_the_run_is_whole_neverthe
         .unwrap();
     assert_eq!(seen.0, Some(true));
     let verification = summary.verification.as_ref().unwrap();
-    let problems: Vec<_> = verification.report.problems().collect();
-    assert!(problems.iter().all(|row| row.tensor.contains("input")));
+    let rows = verification.report.rows.iter();
+    let wrong = rows.filter(|row| row.verdict == crate::verify::Verdict::Fail);
+    for row in wrong {
+        let threads = row.link == crate::verify::Link::Threads;
+        assert!(threads || row.tensor.contains("input"), "{row:?}");
+    }
     assert!(
         summary.to_json()["verification"]["failed"]
             .as_u64()
