@@ -171,7 +171,7 @@ def geometric(workload, tensors):
             else:
                 first = GATConv(features, 8, heads=8, dropout=0.6)
                 second = GATConv(64, 7, heads=1, concat=False, dropout=0.6)
-                self.p, self.act = 0.6, F.silu
+                self.p, self.act = 0.6, F.elu
             self.add_module("1", first)
             self.add_module("4", second)
 
