@@ -263,15 +263,21 @@ pub(super) fn backward(
         },
     );
     if let Some(d_x) = d_x {
-        let by_input = &scratch[..inputs * rows];
-        parallel::for_each_chunk(d_x, 64 * inputs, rows * inputs >= 1 << 16, |c, d_x| {
-            for (s, d_x) in d_x.chunks_exact_mut(inputs).enumerate() {
-                for (i, d) in d_x.iter_mut().enumerate() {
-                    *d = by_input[i * rows + c * 64 + s];
-                }
-            }
-        });
+        by_sample(&scratch[..inputs * rows], rows, inputs, d_x);
     }
+}
+
+/// d_x as it was gathered, input by input, turned over: sample by sample.
+pub(super) fn by_sample(by_input: &[f32], rows: usize, inputs: usize, d_x: &mut [f32]) {
+    const SAMPLES: usize = 64;
+    let parallel = rows * inputs >= 1 << 16;
+    parallel::for_each_chunk(d_x, SAMPLES * inputs, parallel, |c, d_x| {
+        for (s, d_x) in d_x.chunks_exact_mut(inputs).enumerate() {
+            for (i, d) in d_x.iter_mut().enumerate() {
+                *d = by_input[i * rows + c * SAMPLES + s];
+            }
+        }
+    });
 }
 
 /// to += Σ rows, in blocks and runs as the weights' gradients.

@@ -11,7 +11,7 @@
 
 use super::Kan;
 use super::basis::{kept, lanes};
-use super::cpu::{Gradients, RUN, sum_rows, work};
+use super::cpu::{Gradients, RUN, by_sample, sum_rows, work};
 use crate::nn::gemm::{self, Onto, PANEL, Stride};
 use crate::nn::layer::room;
 use crate::parallel;
@@ -317,14 +317,7 @@ pub(super) fn backward(
         },
     );
     if let Some(d_x) = d_x {
-        let by_input = &scratch[..inputs * rows];
-        parallel::for_each_chunk(d_x, BLOCK * inputs, rows * inputs >= 1 << 16, |c, d_x| {
-            for (s, d_x) in d_x.chunks_exact_mut(inputs).enumerate() {
-                for (i, d) in d_x.iter_mut().enumerate() {
-                    *d = by_input[i * rows + c * BLOCK + s];
-                }
-            }
-        });
+        by_sample(&scratch[..inputs * rows], rows, inputs, d_x);
     }
 }
 
