@@ -36,7 +36,7 @@ pub(crate) struct Table {
 }
 
 /// The least f32 ≥ x.
-fn round_up(x: f64) -> f32 {
+pub(super) fn round_up(x: f64) -> f32 {
     let y = x as f32;
     if f64::from(y) < x { y.next_up() } else { y }
 }

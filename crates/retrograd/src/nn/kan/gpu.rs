@@ -1,6 +1,7 @@
 //! The layer recorded for the GPU; the kernels are in kan.wgsl.
 
 use super::Kan;
+use super::basis::round_up;
 use crate::Result;
 use crate::gpu::kernels::KAN;
 use crate::gpu::layer::{Io, Lengths, Record, flag, groups};
@@ -31,7 +32,6 @@ impl Kan {
             ("CLAMP", flag(self.outside == Outside::Clamp)),
             ("FREE", flag(self.free_knots.is_some())),
             ("LO", lo),
-            ("HI", hi),
             ("INVERSE_STEP", self.grid as f64 / (hi - lo)),
         ]
     }
@@ -70,9 +70,13 @@ impl Record for Kan {
     }
 
     /// Free knots, continued by `degree` steps on either side: the recursion then never misses one.
+    /// Uniform ones once for all inputs, to the nearest f32 and then rounded up.
     fn fixed(&self) -> Vec<f32> {
         let Some(all) = &self.free_knots else {
-            return Vec::new();
+            let knots = self.knots(0);
+            let nearest = knots.iter().map(|&t| t as f32);
+            let up = knots.iter().map(|&t| round_up(t));
+            return nearest.chain(up).collect();
         };
         let mut padded = Vec::new();
         for knots in all.chunks_exact(self.knot_count()) {

@@ -18,7 +18,6 @@ override FEATURES4: u32 = 5u;   // a row of phi in vec4s, padded
 override CLAMP: bool = false;
 override FREE: bool = false;    // knots of its own for every input
 override LO: f32 = -1.0;
-override HI: f32 = 1.0;
 override INVERSE_STEP: f32 = 2.5;
 
 // kan_basis
@@ -88,15 +87,28 @@ fn kan_basis(
             slopes[r] = f32(DEGREE) * slope;
         }
     } else {
+        // The same knots for all inputs: rounded to the nearest f32, then rounded up, which decides
+        // x >= knot as exactly as f64 does.
+        let count = GRID + 2u * DEGREE + 1u;
         if (CLAMP) {
-            moves = select(0.0, 1.0, x >= LO && x <= HI);
-            x = clamp(x, LO, HI);
+            let lo = knots[DEGREE];
+            let hi = knots[DEGREE + GRID];
+            let hi_up = knots[count + DEGREE + GRID];
+            let below = x < knots[count + DEGREE];
+            let above = x > hi_up || (x == hi_up && hi_up > hi);
+            moves = select(1.0, 0.0, below || above);
+            x = select(select(x, hi, above), lo, below);
         }
-        // In steps of the grid from LO; far outside it doesn't matter how far.
-        let s = (x - LO) * INVERSE_STEP;
-        let cell = clamp(floor(s), -f32(DEGREE) - 1.0, f32(GRID + DEGREE));
-        let u = clamp(s - cell, 0.0, 1.0);
-        interval = i32(cell) + k;
+        // A guess, off by one at most next to a knot; far outside it doesn't matter how far.
+        let last = i32(count) - 2;
+        var guess = i32(clamp(floor((x - LO) * INVERSE_STEP), -f32(DEGREE), f32(GRID + DEGREE))) + k;
+        guess = clamp(guess, 0, last);
+        guess -= select(0, 1, x < knots[count + u32(guess)]);
+        guess += select(0, 1, x >= knots[count + u32(guess + 1)]);
+        interval = guess;
+        // From the knot: x - LO would lose the last bits, and with them those of a spline that is
+        // near its end.
+        let u = clamp((x - knots[u32(clamp(guess, 0, last))]) * INVERSE_STEP, 0.0, 1.0);
         for (var j = 1u; j <= DEGREE; j++) {
             if (j == DEGREE) {
                 lower = values;
