@@ -13,6 +13,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+#[global_allocator]
+static ALLOCATOR: retrograd::memory::Aligned = retrograd::memory::Aligned;
+
 fn main() -> ExitCode {
     exit::end_quietly_with_the_reader();
     match commands::Cli::try_parse() {

@@ -132,6 +132,7 @@ pub mod layout;
 pub mod logic;
 pub mod loss;
 pub mod loss_image;
+pub mod memory;
 pub mod model;
 pub mod nn;
 pub mod optim;

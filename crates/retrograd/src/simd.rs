@@ -257,6 +257,27 @@ pub fn axpy<S: Simd>(simd: S, a: f32, x: &[f32], y: &mut [f32]) {
     }
 }
 
+/// Asks for `len` numbers from `at` on, which are read soon. Changes when they arrive, never what is
+/// computed; nothing where the numbers aren't there or the machine has no such instruction.
+#[inline(always)]
+pub fn prefetch(x: &[f32], at: usize, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(x) = x.get(at..at + len) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // Every line of 16 numbers, and that of the last where they don't begin with a line.
+        let lines = x.iter().step_by(16).chain(x.last());
+        for number in lines {
+            #[allow(unsafe_code, reason = "the instruction has no safe form")]
+            // SAFETY: every x86-64 has it, and it only takes note of an address.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(number).cast());
+            }
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (x, at, len);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
 
 use retrograd::graph::data::{GraphSet, karate_club};
-use retrograd::graph::task::{GraphTask, LinkTask, NodeTask, TextTask};
+use retrograd::graph::task::{Folds, GraphTask, LinkTask, NodeTask, TextTask};
 use retrograd::graph::{Graph, GraphBatch, GraphSpec};
 use retrograd::logic::LogicTask;
 use retrograd::train::{Event, Experiment, NetworkTask, Observer, Session, Task};
@@ -182,7 +182,8 @@ fn batches_of_graphs_text_nodes_and_links_are_drawn_and_trained_without_allocati
         assert_none(pool, || {
             let spec = graph_spec(&layers.replace("POOL", pool));
             // Five folds of eight graphs: three train, in batches of five and a last one of four.
-            let task = GraphTask::new(&spec, rings(), [0, 5, 5], 0, None).unwrap();
+            let task =
+                GraphTask::new(&spec, rings(), Folds::next_validates(0, 5), 5, 0, None).unwrap();
             count_steps(graph_experiment(), task)
         });
     }

@@ -2,6 +2,7 @@
 
 mod conv;
 mod graph;
+mod graph_thresholds;
 mod kan;
 mod logic;
 mod machine;
@@ -107,6 +108,7 @@ const ALL: &[&[Workload]] = &[
     #[cfg(feature = "gpu")]
     gpu::WORKLOADS,
     graph::WORKLOADS,
+    graph_thresholds::WORKLOADS,
     machine::WORKLOADS,
     peak::WORKLOADS,
 ];

@@ -1,8 +1,11 @@
 //! Parts of a large graph: neighbour sampling, and pairs that are no edges.
 
+use std::sync::Arc;
+
+use super::batch::{Features, GraphBatch};
 use super::structure::{Built, Graph};
 use crate::rng::Key;
-use crate::{Error, Result};
+use crate::{Batch, Error, Result, Scalar};
 
 /// A sampled part of a graph.
 pub struct Sample {
@@ -83,6 +86,67 @@ pub fn sample_neighbors(
         nodes,
         built: Built { graph: part, kept },
     })
+}
+
+impl<T: Scalar> GraphBatch<T> {
+    /// What a part of its graph has of a batch: the features of those nodes, and the weights and
+    /// features of the edges that were kept. For [`sample_neighbors`] and [`Graph::subgraph`].
+    pub fn part(&self, nodes: &[u32], built: Built) -> Result<Self> {
+        let Built { graph, kept } = built;
+        let whole = self.graph();
+        let fits = nodes.iter().all(|&n| (n as usize) < whole.nodes())
+            && kept.iter().all(|&e| (e as usize) < whole.edges());
+        if graph.nodes() != nodes.len() || graph.edges() != kept.len() || !fits {
+            return Err(Error::invalid(
+                "part of a batch",
+                format!("{} nodes, {} edges kept", nodes.len(), kept.len()),
+                format!(
+                    "the {} nodes and {} edges of the part, as they are numbered in the batch",
+                    graph.nodes(),
+                    graph.edges()
+                ),
+            ));
+        }
+        let graph = Arc::new(graph);
+        let values = &self.values()[..self.feature_values()];
+        let mut part = match self.features() {
+            Features::Dense(width) => {
+                let rows = nodes.iter().map(|&n| n as usize * width);
+                let features = rows.flat_map(|at| values[at..at + width].iter().copied());
+                GraphBatch::dense(graph, *width, features.collect())?
+            }
+            Features::Sparse(pattern) => {
+                let rows = &pattern.by_row;
+                let (mut node_of, mut slots) = (Vec::new(), Vec::new());
+                for (place, &node) in nodes.iter().enumerate() {
+                    let range = rows.range(node as usize);
+                    node_of.extend(range.clone().map(|_| place as u32));
+                    slots.extend(range);
+                }
+                let features: Vec<u32> = slots.iter().map(|&s| rows.neighbor[s]).collect();
+                let values: Vec<T> = slots.iter().map(|&s| values[s]).collect();
+                GraphBatch::sparse(graph, self.width(), &node_of, &features, &values)?
+            }
+            Features::Ids(pattern) => {
+                let ids: Vec<u32> = nodes
+                    .iter()
+                    .map(|&n| pattern.by_row.neighbor[n as usize])
+                    .collect();
+                GraphBatch::ids(graph, self.width(), &ids)?
+            }
+        };
+        if let Some(weights) = self.edge_weights() {
+            let weights: Vec<T> = kept.iter().map(|&e| weights[e as usize]).collect();
+            part = part.with_edge_weights(&weights)?;
+        }
+        let width = self.edge_width();
+        if width > 0 {
+            let rows = kept.iter().map(|&e| e as usize * width);
+            let features = rows.flat_map(|at| self.edge_features()[at..at + width].iter().copied());
+            part = part.with_edge_features(width, &features.collect::<Vec<T>>())?;
+        }
+        Ok(part)
+    }
 }
 
 /// Pairs of different nodes without an edge between them in the given direction, from the key.
@@ -182,5 +246,79 @@ mod tests {
         );
         assert_eq!(roc_auc(&[1.0, 1.0], &[false, true]), Some(0.5));
         assert_eq!(roc_auc(&[1.0], &[true]), None);
+    }
+
+    /// A network of two convolutions sees two steps far: with all neighbours sampled twice, a seed
+    /// gets in the part what it gets in the whole.
+    #[test]
+    fn a_part_with_all_neighbors_gives_its_seeds_what_the_whole_gives() {
+        use crate::graph::{GraphNetwork, GraphTape};
+        use crate::{Model, Pass};
+        let (n, edges) = (40, 90);
+        let mut stream = Key::new(4).purpose("part test").stream();
+        let mut below = |count: usize, limit: usize| -> Vec<u32> {
+            (0..count).map(|_| stream.below(limit) as u32).collect()
+        };
+        let (sources, targets) = (below(edges, n), below(edges, n));
+        let rules = crate::graph::EdgeRules::keep();
+        let graph = Arc::new(Graph::build(n, &sources, &targets, rules).unwrap().graph);
+        let edges = graph.edges();
+        let ids = below(n, 5);
+        let mut numbers = |count: usize| -> Vec<f32> {
+            (0..count).map(|_| stream.range(-1.0, 1.0) as f32).collect()
+        };
+        let nodes: Vec<u32> = (0..n as u32).flat_map(|i| [i, i]).collect();
+        let features: Vec<u32> = (0..2 * n as u32).map(|k| 2 * (k % 2) + k / 2 % 2).collect();
+        let dense = GraphBatch::dense(graph.clone(), 4, numbers(4 * n)).unwrap();
+        let sparse = GraphBatch::sparse(graph.clone(), 4, &nodes, &features, &numbers(2 * n));
+        let embedded = GraphBatch::ids(graph.clone(), 5, &ids).unwrap();
+        let gine = GraphBatch::dense(graph.clone(), 4, numbers(4 * n)).unwrap();
+        let gine = gine.with_edge_features(3, &numbers(3 * edges)).unwrap();
+        let cases = [
+            (
+                r#""features": 4, "layers": ["#,
+                r#"{"kind": "gat", "out": 3}"#,
+                dense,
+            ),
+            (
+                r#""features": 4, "layers": ["#,
+                r#"{"kind": "sage", "out": 3}"#,
+                sparse.unwrap(),
+            ),
+            (
+                r#""layers": [{"kind": "embedding", "vocabulary": 5, "out": 4}, "#,
+                r#"{"kind": "message_passing", "out": 3}"#,
+                embedded,
+            ),
+            (
+                r#""features": 4, "edge_features": 3, "layers": ["#,
+                r#"{"kind": "gine", "out": 3}"#,
+                gine,
+            ),
+        ];
+        for (head, layer, batch) in cases {
+            let spec = format!("{{{head}{layer}, {layer}]}}");
+            let network = GraphNetwork::new(&serde_json::from_str(&spec).unwrap()).unwrap();
+            let params = network.init(0);
+            let output = |batch: &GraphBatch<f32>| {
+                network.check(batch).unwrap();
+                let mut tape = GraphTape::default();
+                network.forward(&params, batch, &Pass::inference(), &mut tape);
+                network.output(&tape).to_vec()
+            };
+            let seeds = [7, 3];
+            let sample = sample_neighbors(batch.graph(), &seeds, &[n, n], Key::new(0)).unwrap();
+            let part = batch.part(&sample.nodes, sample.built).unwrap();
+            assert!(part.graph().nodes() < n);
+            let (whole, own) = (output(&batch), output(&part));
+            for (place, &seed) in seeds.iter().enumerate() {
+                for k in 0..3 {
+                    let (a, b) = (whole[seed as usize * 3 + k], own[place * 3 + k]);
+                    assert!((a - b).abs() < 1e-5, "{layer} {seed} {k}: {a} {b}");
+                }
+            }
+            let other = graph.subgraph(&[1, 2]).unwrap();
+            assert!(batch.part(&[1], other).is_err());
+        }
     }
 }

@@ -213,9 +213,10 @@ pub struct Optimizer<T> {
 }
 
 /// Elements per chunk, and the size from which chunks go to threads (measured on two cores: an
-/// Adam update of 16k parameters takes about 5 µs, as much as waking a thread).
-const CHUNK: usize = 8192;
-const PARALLEL: usize = 32_768;
+/// Adam update of 16k parameters takes about 5 µs, several times what a parallel part costs while
+/// threads are awake).
+const CHUNK: usize = 4096;
+const PARALLEL: usize = 16_384;
 
 impl<T: Scalar> Optimizer<T> {
     /// Fresh state for that many parameters.

@@ -12,11 +12,13 @@
 //! d_u_v = d_a_v·act_v′(u_v); then d_w_e = Σ_samples d_u_t·a_s, d_bias_v = Σ_samples d_u_v, and at an
 //! input d_x = d_a. Nothing is passed on into an input node beyond that: it has no in-edges.
 
+mod sums;
 #[cfg(test)]
 mod tests;
 
 use serde::{Deserialize, Serialize};
 
+use self::sums::{column_sum, product, weighted_sum};
 use super::pattern::Pattern;
 use crate::nn::Activation;
 use crate::parallel;
@@ -124,11 +126,11 @@ impl<T> Default for DagTape<T> {
     }
 }
 
-/// From this many multiply-adds on, the nodes of a level go to threads: below, they take less than
-/// handing them over does (some 10 µs on two cores).
-const PARALLEL: usize = 1 << 16;
+/// From this many multiply-adds on, the nodes of a level go to threads: some 5 µs on one
+/// (`retrograd bench threshold-dag` measures that).
+const PARALLEL: usize = 1 << 14;
 /// Multiply-adds of one piece.
-const PIECE: usize = 1 << 14;
+const PIECE: usize = 1 << 12;
 
 impl DagNN {
     /// From a spec and the edges, which may be given in any order but must not form a cycle.
@@ -280,103 +282,6 @@ fn levels(nodes: usize, sources: &[u32], targets: &[u32]) -> Result<Vec<u32>> {
     ))
 }
 
-/// out = start + Σ w_e·rows_e over the slots of one row; `batch` lanes.
-fn weighted_sum<T: Scalar>(
-    terms: impl Iterator<Item = (T, usize)> + Clone,
-    values: &[T],
-    start: T,
-    out: &mut [T],
-    fast: bool,
-) {
-    let batch = out.len();
-    if fast
-        && let Some(values) = T::f32s(values)
-        && let Some(out) = T::f32s_mut(out)
-    {
-        let terms = terms.map(|(w, at)| (w.to_f64(), at));
-        let start = start.to_f64();
-        return dispatch!(simd::level(), simd => {
-            let _ = simd;
-            lanes_sum(terms, values, start, out);
-        });
-    }
-    for (b, out) in out.iter_mut().enumerate() {
-        let mut sum = start;
-        for (w, at) in terms.clone() {
-            sum += w * values[at * batch + b];
-        }
-        *out = sum;
-    }
-}
-
-/// Samples of one pass over a node's edges: their sums stay in registers.
-const BLOCK: usize = 32;
-
-/// The sums run in f64: along a deep graph the roundings of one node are the errors of all that
-/// follow, and a node's number is then as good as f32 can hold it. Products of two f32 are exact in
-/// f64, so there is nothing to fuse, and every machine gets the same bits.
-#[inline(always)]
-fn lanes_sum(
-    terms: impl Iterator<Item = (f64, usize)> + Clone,
-    values: &[f32],
-    start: f64,
-    out: &mut [f32],
-) {
-    let batch = out.len();
-    let mut blocks = out.chunks_exact_mut(BLOCK);
-    let mut first = 0;
-    for out in &mut blocks {
-        let mut sum = [start; BLOCK];
-        for (w, at) in terms.clone() {
-            let row = &values[at * batch + first..][..BLOCK];
-            for k in 0..BLOCK {
-                sum[k] += w * f64::from(row[k]);
-            }
-        }
-        for k in 0..BLOCK {
-            out[k] = sum[k] as f32;
-        }
-        first += BLOCK;
-    }
-    let out = blocks.into_remainder();
-    let mut sum = [start; BLOCK];
-    for (w, at) in terms {
-        let row = &values[at * batch + first..][..out.len()];
-        for (sum, &x) in sum.iter_mut().zip(row) {
-            *sum += w * f64::from(x);
-        }
-    }
-    for (out, sum) in out.iter_mut().zip(sum) {
-        *out = sum as f32;
-    }
-}
-
-/// Σ x, in f64 for f32.
-fn column_sum<T: Scalar>(x: &[T], fast: bool) -> T {
-    if fast && let Some(x) = T::f32s(x) {
-        return T::from_f64(x.iter().map(|&x| f64::from(x)).sum());
-    }
-    x.iter().copied().sum()
-}
-
-/// Σ a·b, in f64 for f32.
-fn product<T: Scalar>(a: &[T], b: &[T], fast: bool) -> T {
-    if fast && let (Some(a), Some(b)) = (T::f32s(a), T::f32s(b)) {
-        let sum = dispatch!(simd::level(), simd => {
-            let _ = simd;
-            let mut lanes = [0.0_f64; 16];
-            for (a, b) in a.chunks(16).zip(b.chunks(16)) {
-                for ((lane, &a), &b) in lanes.iter_mut().zip(a).zip(b) {
-                    *lane += f64::from(a) * f64::from(b);
-                }
-            }
-            lanes.iter().sum()
-        });
-        return T::from_f64(sum);
-    }
-    a.iter().zip(b).map(|(&a, &b)| a * b).sum()
-}
-
 impl Model for DagNN {
     type Input<T: Scalar> = Vec<T>;
     type Tape<T: Scalar> = DagTape<T>;
@@ -476,7 +381,7 @@ impl Model for DagNN {
             }
             return;
         }
-        tape.d_u.clear();
+        // Every node's is overwritten before it is read.
         tape.d_u.resize(n * batch, T::ZERO);
         let columns = &self.pattern.by_column;
         let first_output = self.spec.inputs + self.spec.hidden;
@@ -506,10 +411,15 @@ impl Model for DagNN {
                                 *d += d_output[b * self.spec.outputs + o];
                             }
                         }
-                        let at = v * batch;
-                        for (k, d) in d.iter_mut().enumerate() {
-                            *d *= self.activation[v].slope(u[at + k], a[at + k]);
-                        }
+                        let (u, a) = (&u[v * batch..][..batch], &a[v * batch..][..batch]);
+                        let activation = self.activation[v];
+                        // Elementwise: under `dispatch!` the compiler makes vectors of it.
+                        dispatch!(simd::level(), simd => {
+                            let _ = simd;
+                            for ((d, &u), &a) in d.iter_mut().zip(u).zip(a) {
+                                *d *= activation.slope(u, a);
+                            }
+                        });
                     }
                 }
             });
@@ -533,10 +443,14 @@ impl Model for DagNN {
                 });
             }
             if !self.layout.tensors()[1].frozen {
-                for (k, d) in d_bias.iter_mut().enumerate() {
-                    let place = self.place[self.spec.inputs + k];
-                    *d += column_sum(&d_u[row(place)], fast);
-                }
+                let nodes = (PIECE / batch).max(1);
+                let parallel = fast && d_bias.len() * batch >= PARALLEL;
+                parallel::for_each_chunk(d_bias, nodes, parallel, |piece, d_bias| {
+                    for (k, d) in d_bias.iter_mut().enumerate() {
+                        let place = self.place[self.spec.inputs + piece * nodes + k];
+                        *d += column_sum(&d_u[row(place)], fast);
+                    }
+                });
             }
         }
         if let Some(d_x) = grads.input {

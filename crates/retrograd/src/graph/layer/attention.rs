@@ -90,7 +90,8 @@ pub(crate) struct SelfAttention {
     pub heads: usize,
 }
 
-/// From this many scores on, graphs go to threads.
+/// From this many scores on, graphs go to threads (`retrograd bench threshold-self-attention`
+/// measures that).
 const PARALLEL: usize = 1 << 12;
 
 impl SelfAttention {

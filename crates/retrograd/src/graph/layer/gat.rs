@@ -38,10 +38,11 @@ pub(crate) struct Gat {
     bias_at: usize,
 }
 
-/// From this many slots and heads on, work goes to threads (some 10 µs on one).
-const PARALLEL: usize = 1 << 15;
+/// From this many slots and heads on, work goes to threads: some 5 µs on one
+/// (`retrograd bench threshold-gat` measures that).
+const PARALLEL: usize = 1 << 12;
 /// Nodes of one piece of the sums over nodes.
-const PIECE: usize = 1024;
+const PIECE: usize = 256;
 
 impl Gat {
     pub fn new(

@@ -35,8 +35,9 @@ pub(crate) struct GatV2 {
     bias_at: usize,
 }
 
-/// From this many slots and features on, work goes to threads (some 10 µs on one).
-const PARALLEL: usize = 1 << 15;
+/// From this many slots and features on, work goes to threads: some 5 µs on one
+/// (`retrograd bench threshold-gatv2` measures that).
+const PARALLEL: usize = 1 << 13;
 
 impl GatV2 {
     pub fn new(

@@ -26,10 +26,11 @@ pub(crate) struct Gine {
     pub edge: Linear,
 }
 
-/// From this many numbers on, edges go to threads.
-const PARALLEL: usize = 1 << 16;
+/// From this many numbers on, edges go to threads: some 5 µs on one
+/// (`retrograd bench threshold-gine` measures that).
+const PARALLEL: usize = 1 << 14;
 /// Edges of one piece.
-const PIECE: usize = 1024;
+const PIECE: usize = 256;
 
 impl Gine {
     pub fn new(layout: &mut Layout, prefix: &str, sizes: [usize; 2], edge_features: usize) -> Self {

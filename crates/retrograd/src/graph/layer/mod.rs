@@ -110,9 +110,12 @@ impl<T: Scalar> Back<'_, T> {
     /// Adds the sums of the columns of d_y to a tensor's gradient.
     pub(crate) fn add_column_sums(&mut self, tensor: usize, d_y: &[T]) {
         let fast = self.c.fast;
+        // The workspace lies beside the gradients: taken out for the time of the call.
+        let mut partial = std::mem::take(self.partial);
         if let Some(d) = self.gradient(tensor) {
-            column_sums(d_y, d, fast);
+            column_sums(d_y, d, &mut partial, fast);
         }
+        *self.partial = partial;
     }
 }
 

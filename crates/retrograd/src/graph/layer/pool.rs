@@ -26,8 +26,9 @@ pub(crate) struct Pool {
 /// No node: a graph without nodes has no maximum.
 const NONE: u32 = u32::MAX;
 
-/// From this many numbers on, graphs go to threads (some 10 µs of work on one).
-const PARALLEL: usize = 1 << 16;
+/// From this many numbers on, graphs go to threads: some 5 µs on one
+/// (`retrograd bench threshold-pool` measures that).
+const PARALLEL: usize = 1 << 14;
 
 impl Pool {
     pub fn forward<T: Scalar>(&self, c: &Context<'_, T>, x: &[T], tape: &mut LayerTape<T>) {

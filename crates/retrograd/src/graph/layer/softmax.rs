@@ -9,7 +9,7 @@ use crate::parallel::{Uneven, for_each_cut};
 use crate::simd::{self, Simd, dispatch};
 
 /// From this many scores on, rows go to threads: exponentials make a score cost some 3 ns.
-const PARALLEL: usize = 1 << 13;
+const PARALLEL: usize = 1 << 11;
 
 /// Scores to weights.
 pub(crate) fn softmax<T: Scalar>(rows: &Rows, heads: usize, scores: &mut [T], fast: bool) {

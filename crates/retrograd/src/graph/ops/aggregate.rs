@@ -8,7 +8,7 @@
 //!
 //! The gradient with respect to x is the same sum over the transpose, with s read at the
 //! neighbour; the gradient with respect to c_p is the dot product of d_y_i · s_i and
-//! x_{neighbor(p)}, [`edge_dot`].
+//! x_{neighbor(p)}, [`edge_dot`](super::edge_dot()).
 
 use fearless_simd::prelude::*;
 
@@ -91,9 +91,24 @@ impl<'a, T> Aggregate<'a, T> {
     }
 }
 
-/// From this many multiply-adds on, pieces go to threads: below, the whole takes less than the
-/// 10 µs that waking a second thread and joining it cost (measured on two cores, Zen 4).
-const PARALLEL: usize = 1 << 17;
+/// From this many vectors of rows on (a vector and a neighbour take some 1.5 ns), pieces go to
+/// threads; `retrograd bench threshold-aggregate` measures a sum of that size.
+pub(super) const PARALLEL: usize = 1 << 12;
+
+/// What the sums over the rows cost, in vectors.
+pub(super) fn cost(rows: &Rows, width: usize) -> usize {
+    (rows.slots() + rows.len()) * width.div_ceil(16)
+}
+
+/// Numbers of x from which its rows are fetched ahead: a matrix that the second cache (1 MB on
+/// Zen 4) holds gains nothing by it.
+const FAR: usize = 1 << 18;
+
+/// Vectors that are under way ahead of their use. Between 32 and 128, `graph-large` hardly changes.
+const AHEAD: usize = 64;
+
+/// Numbers of x from which its columns are taken in passes: 32 MB, the last cache of Zen 4.
+const VAST: usize = 1 << 23;
 
 /// Computes the sum for every row; rows of x and `out` are `width` wide.
 pub fn aggregate<T: Scalar>(
@@ -170,22 +185,35 @@ fn fast_aggregate(a: &Aggregate<'_, f32>, x: &[f32], width: usize, out: &mut [f3
         return;
     }
     let rows = a.rows;
-    let parallel = (rows.slots() + rows.len()) * width >= PARALLEL;
-    let owned = Uneven::new(out, &rows.piece_rows, width);
-    for_each_cut(rows.pieces(), parallel, owned, |piece, out| {
-        let out = out.into_slice();
-        let range = rows.piece(piece);
-        dispatch!(simd::level(), simd => rows_blocks(simd, a, x, width, range, out));
-    });
+    let parallel = cost(rows, width) >= PARALLEL;
+    // A pass over all rows for some of their columns: of a matrix that the last cache doesn't hold,
+    // it may hold those.
+    let pass = if x.len() >= VAST && a.heads == 1 {
+        32
+    } else {
+        width
+    };
+    for first in (0..width).step_by(pass) {
+        let columns = first..width.min(first + pass);
+        let owned = Uneven::new(&mut *out, &rows.piece_rows, width);
+        for_each_cut(rows.pieces(), parallel, owned, |piece, out| {
+            let out = out.into_slice();
+            let range = rows.piece(piece);
+            let columns = columns.clone();
+            dispatch!(simd::level(), simd => rows_blocks(simd, a, x, width, columns, range, out));
+        });
+    }
 }
 
 /// Cuts rows into heads, and wide heads into blocks of up to four vectors, which stay in registers.
+/// With several heads, `columns` are all.
 #[inline(always)]
 fn rows_blocks<S: Simd>(
     simd: S,
     a: &Aggregate<'_, f32>,
     x: &[f32],
     width: usize,
+    columns: std::ops::Range<usize>,
     range: std::ops::Range<usize>,
     out: &mut [f32],
 ) {
@@ -203,8 +231,8 @@ fn rows_blocks<S: Simd>(
         return;
     }
     for head in 0..a.heads {
-        let end = (head + 1) * head_width;
-        let mut column = head * head_width;
+        let end = columns.end.min((head + 1) * head_width);
+        let mut column = columns.start.max(head * head_width);
         while column < end {
             let range = range.clone();
             let columns = column..end.min(column + 64);
@@ -240,6 +268,7 @@ fn rows_block<S: Simd, const V: usize, const U: usize>(
     let zero = f32x16::splat(simd, 0.0);
     let (column, lanes) = (columns.start, columns.len());
     let first = range.start;
+    let far = x.len() >= FAR;
     let mut gathered = [0.0; RUN];
     for i in range {
         let mut total = [zero; V];
@@ -258,15 +287,28 @@ fn rows_block<S: Simd, const V: usize, const U: usize>(
                     &gathered[..neighbors.len()]
                 }
             };
+            // Random rows of a large matrix come from memory: each is asked for in time.
+            let next = match a.rows.neighbor.get(start + AHEAD / V..) {
+                Some(next) if far => &next[..next.len().min(neighbors.len())],
+                _ => &[],
+            };
+            let fetch = |k: usize| {
+                if let Some(&j) = next.get(k) {
+                    simd::prefetch(x, j as usize * width + column, lanes);
+                }
+            };
             let mut sums = [[zero; V]; U];
             let (mut js, mut cs) = (neighbors.chunks_exact(U), coefficients.chunks_exact(U));
-            for (j, c) in (&mut js).zip(&mut cs) {
+            for (k, (j, c)) in (&mut js).zip(&mut cs).enumerate() {
                 for u in 0..U {
+                    fetch(k * U + u);
                     let c = f32x16::splat(simd, c[u]);
                     add_row::<S, V>(simd, x, j[u] as usize * width + column, c, &mut sums[u]);
                 }
             }
-            for (&j, &c) in js.remainder().iter().zip(cs.remainder()) {
+            let rest = neighbors.len() - js.remainder().len();
+            for (k, (&j, &c)) in js.remainder().iter().zip(cs.remainder()).enumerate() {
+                fetch(rest + k);
                 let c = f32x16::splat(simd, c);
                 add_row::<S, V>(simd, x, j as usize * width + column, c, &mut sums[0]);
             }
@@ -402,93 +444,10 @@ fn add_row<S: Simd, const V: usize>(
     }
 }
 
-/// out_ph = a_ih · b_{neighbor(p)h} for every slot p of every row i and every head h.
-pub fn edge_dot<T: Scalar>(
-    rows: &Rows,
-    a: &[T],
-    b: &[T],
-    [width, heads]: [usize; 2],
-    out: &mut [T],
-    fast: bool,
-) {
-    let head_width = width / heads;
-    if fast && let (Some(a), Some(b)) = (T::f32s(a), T::f32s(b)) {
-        let out = T::f32s_mut(out).expect("one scalar");
-        let parallel = rows.slots() * width >= PARALLEL;
-        let owned = Uneven::new(out, &rows.piece_slots, heads);
-        for_each_cut(rows.pieces(), parallel, owned, |piece, out| {
-            let out = out.into_slice();
-            let first = rows.piece_slots[piece] as usize;
-            dispatch!(simd::level(), simd => {
-                for i in rows.piece(piece) {
-                    let a = &a[i * width..(i + 1) * width];
-                    for p in rows.range(i) {
-                        let j = rows.neighbor[p] as usize;
-                        let b = &b[j * width..(j + 1) * width];
-                        let out = &mut out[(p - first) * heads..(p - first + 1) * heads];
-                        if heads == 1 {
-                            out[0] = simd::dot(simd, a, b);
-                        } else {
-                            heads_dot(a, b, head_width, out);
-                        }
-                    }
-                }
-            });
-        });
-        return;
-    }
-    for i in 0..rows.len() {
-        for p in rows.range(i) {
-            let j = rows.neighbor[p] as usize;
-            for head in 0..heads {
-                let columns = head * head_width..(head + 1) * head_width;
-                out[p * heads + head] = columns.map(|c| a[i * width + c] * b[j * width + c]).sum();
-            }
-        }
-    }
-}
-
-/// The dot products of the heads of two rows.
-#[inline(always)]
-pub(crate) fn heads_dot(a: &[f32], b: &[f32], head_width: usize, out: &mut [f32]) {
-    if head_width == 8 {
-        // The usual width, without loops whose length the compiler doesn't know.
-        let heads = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
-        for (out, (a, b)) in out.iter_mut().zip(heads) {
-            let mut lanes = [0.0; 8];
-            for l in 0..8 {
-                lanes[l] = a[l] * b[l];
-            }
-            *out = lanes_sum(lanes);
-        }
-        return;
-    }
-    let heads = a.chunks_exact(head_width).zip(b.chunks_exact(head_width));
-    for (out, (a, b)) in out.iter_mut().zip(heads) {
-        let mut lanes = [0.0; 8];
-        let (mut a8, mut b8) = (a.chunks_exact(8), b.chunks_exact(8));
-        for (a, b) in (&mut a8).zip(&mut b8) {
-            for l in 0..8 {
-                lanes[l] += a[l] * b[l];
-            }
-        }
-        for ((lane, a), b) in lanes.iter_mut().zip(a8.remainder()).zip(b8.remainder()) {
-            *lane += a * b;
-        }
-        *out = lanes_sum(lanes);
-    }
-}
-
-/// A tree of three levels.
-#[inline(always)]
-fn lanes_sum(lanes: [f32; 8]) -> f32 {
-    ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6]))
-        + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::ops::edge_dot;
     use crate::graph::pattern::Pattern;
     use crate::rng::Key;
     use crate::scalar;
@@ -565,5 +524,28 @@ mod tests {
                 assert!((e - f64::from(*o)).abs() < width as f64 * 8.0 * 2.0_f64.powi(-24));
             }
         }
+    }
+
+    #[test]
+    fn a_matrix_too_large_for_the_caches_is_summed_like_any_other() {
+        let (n, width, edges) = (VAST / 40 + 1000, 40, 3000);
+        let mut stream = Key::new(6).purpose("aggregate test").stream();
+        let sources: Vec<u32> = (0..edges).map(|_| stream.below(n) as u32).collect();
+        let targets: Vec<u32> = (0..edges).map(|_| stream.below(50) as u32).collect();
+        let (pattern, _) = Pattern::new(n, n, &targets, &sources);
+        let x: Vec<f32> = (0..n * width).map(|i| (i % 1009) as f32 / 1009.0).collect();
+        let mut out = vec![f32::NAN; n * width];
+        let sum = Aggregate::new(&pattern.by_row, Coefficient::One);
+        aggregate(&sum, &x, width, &mut out, true);
+        for i in 0..50 {
+            for c in 0..width {
+                let neighbors = &pattern.by_row.neighbor[pattern.by_row.range(i)];
+                let terms = neighbors.iter().map(|&j| x[j as usize * width + c]);
+                let exact: f64 = terms.map(f64::from).sum();
+                let error = (exact - f64::from(out[i * width + c])).abs();
+                assert!(error < 200.0 * exact * 2.0_f64.powi(-24), "{i} {c}");
+            }
+        }
+        assert!(out[50 * width..].iter().all(|&y| y == 0.0));
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::graph::batch::NodeValues;
 use crate::graph::layer::{Back, Context};
-use crate::graph::ops::aggregate::{Aggregate, Coefficient, aggregate, edge_dot};
+use crate::graph::ops::{Aggregate, Coefficient, aggregate, edge_dot};
 use crate::nn::gemm::{Onto, Stride, gemm};
 use crate::simd::{self, dispatch};
 use crate::{Layout, Scalar, parallel};
@@ -235,13 +235,14 @@ impl Linear {
     }
 }
 
-/// Multiply-adds of one piece: some 10 µs, several times what handing it to a thread costs.
-const PIECE: usize = 1 << 18;
+/// Multiply-adds of one piece, 2 to 5 µs: work of two pieces goes to threads
+/// (`retrograd bench threshold-dense` measures that).
+const PIECE: usize = 1 << 15;
 
-/// Rows of one piece, a multiple of 16.
+/// Rows of one piece, a multiple of 16; at least 64, since every piece packs the weights anew.
 fn piece_rows([inputs, outputs]: [usize; 2]) -> usize {
     (PIECE / (inputs * outputs).max(1))
-        .max(1)
+        .max(64)
         .next_multiple_of(16)
 }
 
@@ -298,7 +299,7 @@ fn backward_input_f32(
 
 /// Rows of x that one partial sum of d_W covers: short enough to be summed well in f32, long enough
 /// that the partial sums cost little beside the products.
-const RUN: usize = 1024;
+const RUN: usize = 256;
 
 fn backward_weight_f32(
     [inputs, outputs]: [usize; 2],
@@ -328,38 +329,53 @@ fn backward_weight_f32(
 }
 
 /// sums[c] += Σ_rows x[row][c].
-pub fn column_sums<T: Scalar>(x: &[T], sums: &mut [T], fast: bool) {
+pub fn column_sums<T: Scalar>(x: &[T], sums: &mut [T], partial: &mut Vec<f32>, fast: bool) {
     let width = sums.len();
     if width == 0 {
         return;
     }
     if fast && let Some(x) = T::f32s(x) {
         let sums = T::f32s_mut(sums).expect("one scalar");
-        // Runs of 64 rows in f32, their sums in f64, a block of columns at a time.
-        const COLUMNS: usize = 64;
-        dispatch!(simd::level(), simd => for (block, sums) in sums.chunks_mut(COLUMNS).enumerate() {
-            let _ = simd;
-            let first = block * COLUMNS;
-            let mut total = [0.0_f64; COLUMNS];
-            for rows in x.chunks(64 * width) {
-                let mut run = [0.0_f32; COLUMNS];
-                for row in rows.chunks_exact(width) {
-                    for (r, &x) in run.iter_mut().zip(&row[first..first + sums.len()]) {
-                        *r += x;
-                    }
-                }
-                for (t, &r) in total.iter_mut().zip(&run) {
-                    *t += f64::from(r);
-                }
-            }
-            for (s, t) in sums.iter_mut().zip(total) {
-                *s = (f64::from(*s) + t) as f32;
-            }
+        // 0.1 to 0.3 ns a number: a piece takes some 2 µs.
+        let rows = (PIECE / 4 / width).next_multiple_of(64);
+        let pieces = x.len().div_ceil(rows * width);
+        parallel::sum_pieces(pieces, sums, partial, pieces > 1, |piece, sums| {
+            let x = &x[piece * rows * width..];
+            let x = &x[..x.len().min(rows * width)];
+            dispatch!(simd::level(), simd => {
+                let _ = simd;
+                add_rows(x, sums);
+            });
         });
         return;
     }
     for (column, sum) in sums.iter_mut().enumerate() {
         *sum += x.iter().skip(column).step_by(width).copied().sum();
+    }
+}
+
+/// Runs of 64 rows in f32, their sums in f64, a block of columns at a time.
+#[inline(always)]
+fn add_rows(x: &[f32], sums: &mut [f32]) {
+    const COLUMNS: usize = 64;
+    let width = sums.len();
+    for (block, sums) in sums.chunks_mut(COLUMNS).enumerate() {
+        let first = block * COLUMNS;
+        let mut total = [0.0_f64; COLUMNS];
+        for rows in x.chunks(64 * width) {
+            let mut run = [0.0_f32; COLUMNS];
+            for row in rows.chunks_exact(width) {
+                for (r, &x) in run.iter_mut().zip(&row[first..first + sums.len()]) {
+                    *r += x;
+                }
+            }
+            for (t, &r) in total.iter_mut().zip(&run) {
+                *t += f64::from(r);
+            }
+        }
+        for (s, t) in sums.iter_mut().zip(total) {
+            *s = t as f32;
+        }
     }
 }
 

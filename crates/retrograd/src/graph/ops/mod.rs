@@ -2,8 +2,10 @@
 //! the oracle, and where the scalar is f32 as a kernel with SIMD and threads.
 
 mod aggregate;
+mod edge_dot;
 mod linear;
 
-pub(crate) use aggregate::heads_dot;
-pub use aggregate::{Aggregate, Coefficient, aggregate, edge_dot, propagate_mean};
+pub use aggregate::{Aggregate, Coefficient, aggregate, propagate_mean};
+pub use edge_dot::edge_dot;
+pub(crate) use edge_dot::heads_dot;
 pub use linear::{Linear, column_sums, dot};

@@ -12,20 +12,65 @@ use crate::rng::Key;
 use crate::train::{Example, Experiment, Findings, Metadata, Metrics, Session, Task};
 use crate::{Error, Loss, Result, Target};
 
-/// Graph classification or regression on one fold: it is the test, the next one validates, the
-/// others train. What is chosen (which epoch's weights are the best) is chosen by the validation.
+/// How the graphs fall into training, validation and test.
+#[derive(Clone, Copy, Debug)]
+pub struct Folds {
+    /// How many there are.
+    pub count: usize,
+    /// The one that tests.
+    pub test: usize,
+    /// The one that chooses which epoch's weights are the best. Where none does, all but the test
+    /// train, and the last weights are kept.
+    pub validation: Option<usize>,
+}
+
+impl Folds {
+    /// One tests, the next one validates, the others train.
+    pub fn next_validates(test: usize, count: usize) -> Self {
+        Folds {
+            count,
+            test,
+            validation: Some((test + 1) % count.max(1)),
+        }
+    }
+
+    fn check(&self, graphs: usize) -> Result<()> {
+        let Folds { count, test, .. } = *self;
+        if count < 3 || count > graphs || test >= count {
+            return Err(Error::invalid(
+                "fold",
+                format!("{test} of {count}"),
+                format!("3 to {graphs} folds, and one of them"),
+            ));
+        }
+        match self.validation {
+            Some(v) if v == test || v >= count => Err(Error::invalid(
+                "validation fold",
+                format!("{v}, with {test} as the test"),
+                format!("another one below {count}"),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Graph classification or regression, one fold held out as the test and another, perhaps, as the
+/// validation.
 pub struct GraphTask {
     model: GraphNetwork,
     set: GraphSet,
     train: Vec<usize>,
-    /// Validation and test, each as one batch.
-    held_out: [Part; 2],
+    /// Each as one batch.
+    validation: Option<Part>,
+    test: Part,
     batch: usize,
     key: Key,
     order: Vec<usize>,
     /// The epoch whose order is drawn.
     drawn: Option<u64>,
-    folds: [usize; 2],
+    folds: Folds,
+    /// The test figure after every epoch that was evaluated.
+    curve: Vec<(u64, f64)>,
     /// The experiment, to train the other folds at the end.
     others: Option<Experiment>,
     inference: Inference,
@@ -33,9 +78,6 @@ pub struct GraphTask {
 
 /// Graphs as one batch, and what they should give.
 type Part = (GraphBatch<f32>, Target<f32>);
-
-const VALIDATION: usize = 0;
-const TEST: usize = 1;
 
 /// The graphs of every fold: each class (or, for numbers, everything) shuffled and dealt out.
 fn deal(set: &GraphSet, folds: usize, key: Key) -> Vec<Vec<usize>> {
@@ -50,22 +92,17 @@ fn deal(set: &GraphSet, folds: usize, key: Key) -> Vec<Vec<usize>> {
 }
 
 impl GraphTask {
-    /// `[fold, folds, batch]`; with `others`, the remaining folds are trained after this one and
-    /// their mean is part of the summary. How folds are dealt doesn't depend on the seed of the run.
+    /// With `others`, the remaining folds are trained after this one and their mean is part of the
+    /// summary. How folds are dealt doesn't depend on the seed of the run.
     pub fn new(
         spec: &GraphSpec,
         set: GraphSet,
-        [fold, folds, batch]: [usize; 3],
+        folds: Folds,
+        batch: usize,
         seed: u64,
         others: Option<Experiment>,
     ) -> Result<Self> {
-        if folds < 3 || folds > set.graphs.len() || fold >= folds {
-            return Err(Error::invalid(
-                "fold",
-                format!("{fold} of {folds}"),
-                format!("3 to {} folds, and one of them", set.graphs.len()),
-            ));
-        }
+        folds.check(set.graphs.len())?;
         let model = GraphNetwork::new(spec)?;
         let width = set.class_names.len().max(1);
         if model.outputs_nodes() || model.output_width() != width {
@@ -78,25 +115,26 @@ impl GraphTask {
         for graph in &set.graphs {
             model.check(graph)?;
         }
-        let dealt = deal(&set, folds, Key::new(0).purpose("folds"));
-        let validation = (fold + 1) % folds;
-        let train: Vec<usize> = (0..folds)
-            .filter(|&f| f != fold && f != validation)
+        let dealt = deal(&set, folds.count, Key::new(0).purpose("folds"));
+        let train: Vec<usize> = (0..folds.count)
+            .filter(|&f| f != folds.test && Some(f) != folds.validation)
             .flat_map(|f| dealt[f].clone())
             .collect();
-        let held_out = [
-            Self::gather(&set, &dealt[validation])?,
-            Self::gather(&set, &dealt[fold])?,
-        ];
+        let validation = match folds.validation {
+            Some(fold) => Some(Self::gather(&set, &dealt[fold])?),
+            None => None,
+        };
         Ok(GraphTask {
             model,
             train,
-            held_out,
+            validation,
+            test: Self::gather(&set, &dealt[folds.test])?,
             batch: batch.max(1),
             key: Key::new(seed).purpose("graphs"),
             order: Vec::new(),
             drawn: None,
-            folds: [fold, folds],
+            folds,
+            curve: Vec::new(),
             others,
             set,
             inference: Inference::new(),
@@ -128,9 +166,11 @@ impl GraphTask {
         batch.fill(chosen.iter().map(|&g| &set.graphs[g]))
     }
 
-    fn figures(&mut self, params: &[f32], part: usize) -> Result<(f64, Option<Confusion>)> {
+    /// The loss and, for classes, who was taken for whom; of the test where not of the validation.
+    fn figures(&mut self, params: &[f32], validation: bool) -> Result<(f64, Option<Confusion>)> {
         let loss = self.loss();
-        let (batch, target) = &self.held_out[part];
+        let part = self.validation.as_ref().filter(|_| validation);
+        let (batch, target) = part.unwrap_or(&self.test);
         let y = self.inference.output(&self.model, params, batch);
         let value = f64::from(loss.evaluate(y, target, None));
         if self.set.classes.is_empty() {
@@ -141,28 +181,48 @@ impl GraphTask {
         Ok((value, Some(confusion)))
     }
 
-    /// The other folds' test figure (accuracy, or loss), each trained from the start.
-    fn cross_validate(&self, experiment: &Experiment, own: f64) -> Result<Vec<(String, f64)>> {
+    /// Every fold's test figure (accuracy, or loss) and its curve, the other folds each trained
+    /// from the start.
+    fn cross_validate(&self, experiment: &Experiment, own: f64) -> Result<Vec<Tested>> {
         let mut all = Vec::new();
-        for fold in 0..self.folds[1] {
-            if fold == self.folds[0] {
-                all.push((fold.to_string(), own));
+        for fold in 0..self.folds.count {
+            if fold == self.folds.test {
+                all.push((fold.to_string(), own, self.curve.clone()));
                 continue;
             }
             let spec = self.model.spec();
             let seed = experiment.train.seed;
-            let sizes = [fold, self.folds[1], self.batch];
-            let mut task = GraphTask::new(spec, self.set.clone(), sizes, seed, None)?;
+            let mut folds = Folds::next_validates(fold, self.folds.count);
+            folds.validation = folds.validation.filter(|_| self.validation.is_some());
+            let set = self.set.clone();
+            let mut task = GraphTask::new(spec, set, folds, self.batch, seed, None)?;
             let summary = Session::new(experiment.clone()).fit(&mut task)?;
             let key = if self.set.classes.is_empty() {
                 "test_loss"
             } else {
                 "test_accuracy"
             };
-            all.push((fold.to_string(), figure_of(&summary, key)?));
+            all.push((fold.to_string(), figure_of(&summary, key)?, task.curve));
         }
         Ok(all)
     }
+}
+
+/// A fold, its figure, and its curve.
+type Tested = (String, f64, Vec<(u64, f64)>);
+
+/// The epoch at which the mean accuracy of all folds is highest, and that mean: the figure that
+/// papers on graph classification give (Xu et al. 2019). It chooses by the test folds, which the
+/// folds' own figures don't.
+fn best_common_epoch(folds: &[Tested]) -> Option<(u64, f64)> {
+    let (_, _, first) = folds.first()?;
+    let mean = |epoch: u64| {
+        let at = |curve: &[(u64, f64)]| curve.iter().find(|(e, _)| *e == epoch).map(|(_, f)| *f);
+        let figures: Option<Vec<f64>> = folds.iter().map(|(_, _, curve)| at(curve)).collect();
+        figures.map(|f| f.iter().sum::<f64>() / folds.len() as f64)
+    };
+    let means = first.iter().filter_map(|&(e, _)| Some((e, mean(e)?)));
+    means.max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
 impl Task for GraphTask {
@@ -205,10 +265,16 @@ impl Task for GraphTask {
         }
     }
 
-    fn evaluate(&mut self, params: &[f32], _: u64) -> Result<Metrics> {
+    fn evaluate(&mut self, params: &[f32], epoch: u64) -> Result<Metrics> {
         let mut metrics = Metrics::new();
-        for (part, name) in [(VALIDATION, "validation"), (TEST, "test")] {
-            let (loss, confusion) = self.figures(params, part)?;
+        for (validation, name) in [(true, "validation"), (false, "test")] {
+            if validation && self.validation.is_none() {
+                continue;
+            }
+            let (loss, confusion) = self.figures(params, validation)?;
+            if !validation && let Some(confusion) = &confusion {
+                self.curve.push((epoch, confusion.accuracy()));
+            }
             metrics.push((format!("{name}_loss"), loss));
             if let Some(confusion) = confusion {
                 metrics.push((format!("{name}_accuracy"), confusion.accuracy()));
@@ -219,7 +285,7 @@ impl Task for GraphTask {
     }
 
     fn finish(&mut self, params: &[f32], _: &Path) -> Result<Findings> {
-        let (loss, confusion) = self.figures(params, TEST)?;
+        let (loss, confusion) = self.figures(params, false)?;
         let mut findings = Findings::default();
         let summary = &mut findings.summary;
         summary.insert("test_loss".into(), loss.into());
@@ -229,8 +295,17 @@ impl Task for GraphTask {
         }
         if let Some(experiment) = self.others.take() {
             let all = self.cross_validate(&experiment, accuracy.unwrap_or(loss))?;
-            let how = "each with the weights that were best on its validation fold.";
-            add_spread(&mut findings, "fold", &all, how);
+            let how = match self.validation {
+                Some(_) => "each with the weights that were best on its validation fold.",
+                None => "each trained on all the others to the end.",
+            };
+            let figures: Vec<_> = all.iter().map(|(name, f, _)| (name.clone(), *f)).collect();
+            add_spread(&mut findings, "fold", &figures, how);
+            if let Some((epoch, mean)) = best_common_epoch(&all) {
+                let summary = &mut findings.summary;
+                summary.insert("folds_best_epoch".into(), epoch.into());
+                summary.insert("folds_mean_at_best_epoch".into(), mean.into());
+            }
         }
         Ok(findings)
     }

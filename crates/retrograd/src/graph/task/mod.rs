@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use graphs::GraphTask;
+pub use graphs::{Folds, GraphTask};
 pub use links::LinkTask;
 pub use nodes::NodeTask;
 pub use predict::predict;
@@ -96,6 +96,12 @@ pub enum GraphDataSpec {
         /// Which; all one after the other, with the mean in the summary, where not written.
         #[serde(default)]
         fold: Option<usize>,
+        /// The fold that validates instead of the next one; only with `fold`.
+        #[serde(default)]
+        validation: Option<usize>,
+        /// Whether a fold validates; if not, it trains too, and the last weights are kept.
+        #[serde(default = "yes")]
+        validate: bool,
     },
     /// Sentences from a small grammar, characters of which are masked and restored.
     Text {
@@ -116,6 +122,9 @@ pub enum GraphDataSpec {
 
 fn one() -> u64 {
     1
+}
+fn yes() -> bool {
+    true
 }
 fn ten() -> usize {
     10
@@ -149,7 +158,7 @@ fn folder(experiment: &Experiment, name: &str, given: Option<&PathBuf>) -> Resul
 /// What an experiment's `[data]` table names, read.
 enum Loaded {
     Nodes(NodeData, Predict, u64),
-    Graphs(GraphSet, [usize; 2], bool),
+    Graphs(GraphSet, Folds, bool),
     Text,
 }
 
@@ -190,11 +199,24 @@ fn load(experiment: &Experiment, data: &GraphDataSpec) -> Result<Loaded> {
             edge_features,
             folds,
             fold,
+            validation,
+            validate,
         } => {
+            if validation.is_some() && (fold.is_none() || !validate) {
+                return Err(Error::invalid(
+                    "[data] validation",
+                    "a fold",
+                    "fold as well, and no validate = false",
+                ));
+            }
             let folder = folder(experiment, name, given.as_ref())?;
             let set = read_tudataset(&folder, name, *edge_features)?;
-            let parts = [fold.unwrap_or(0), *folds];
-            Ok(Loaded::Graphs(set, parts, fold.is_none()))
+            let next = Folds::next_validates(fold.unwrap_or(0), *folds);
+            let folds = Folds {
+                validation: validation.or(next.validation).filter(|_| *validate),
+                ..next
+            };
+            Ok(Loaded::Graphs(set, folds, fold.is_none()))
         }
         GraphDataSpec::Text { .. } => Ok(Loaded::Text),
     }
@@ -235,10 +257,10 @@ pub fn train(session: &mut Session<'_>) -> Result<Summary> {
             }
             session.fit(&mut task)
         }
-        Loaded::Graphs(set, [fold, folds], all) => {
-            let sizes = [fold, folds, batch_size(&experiment)];
+        Loaded::Graphs(set, folds, all) => {
+            let batch = batch_size(&experiment);
             let others = all.then(|| experiment.clone());
-            session.fit(&mut GraphTask::new(&spec, set, sizes, seed, others)?)
+            session.fit(&mut GraphTask::new(&spec, set, folds, batch, seed, others)?)
         }
         Loaded::Text => session.fit(&mut text_task(&experiment, &spec, &data)?),
     }

@@ -7,9 +7,11 @@ use crate::data::metrics::{Confusion, predicted_class};
 use crate::graph::data::{NodeData, Split};
 use crate::graph::draw;
 use crate::graph::network::GraphNetwork;
+use crate::graph::sample::sample_neighbors;
 use crate::graph::spec::GraphSpec;
+use crate::rng::Key;
 use crate::train::{
-    Content, Example, Experiment, Figure, Findings, Metadata, Metrics, Session, Task,
+    Content, Example, Experiment, Figure, Findings, Metadata, Metrics, Session, Specimen, Task,
 };
 use crate::{Error, Loss, Result, Target};
 
@@ -21,6 +23,9 @@ pub struct NodeTask {
     others: Option<(Experiment, u64)>,
     inference: Inference,
 }
+
+/// Graphs up to this many nodes are verified whole.
+const SPECIMEN: usize = 400;
 
 /// Graphs up to this many nodes are drawn whole.
 const DRAWN: usize = 400;
@@ -102,6 +107,27 @@ impl Task for NodeTask {
             });
         }
         Ok(())
+    }
+
+    /// The neighbourhood of a few training nodes, where the whole graph would take long.
+    fn specimen(&mut self) -> Result<Specimen<GraphNetwork>> {
+        let batch = &self.data.batch;
+        let (input, target) = if batch.graph().nodes() <= SPECIMEN {
+            (batch.clone(), self.target(Split::Train))
+        } else {
+            let split = self.data.split.iter().zip(0..);
+            let train = split.filter(|(s, _)| **s == Split::Train).map(|(_, i)| i);
+            let seeds: Vec<u32> = train.take(16).collect();
+            let key = Key::new(0).purpose("specimen");
+            let sample = sample_neighbors(batch.graph(), &seeds, &[6, 3], key)?;
+            let classes = sample.nodes.iter().map(|&n| self.data.classes[n as usize]);
+            let target = Target::classes(classes.collect());
+            (batch.part(&sample.nodes, sample.built)?, target)
+        };
+        Ok(Specimen {
+            example: Example { input, target },
+            model: None,
+        })
     }
 
     fn evaluate(&mut self, params: &[f32], _: u64) -> Result<Metrics> {

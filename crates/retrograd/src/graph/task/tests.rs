@@ -1,6 +1,9 @@
+use std::sync::Arc;
+
 use super::*;
-use crate::graph::data::karate_club;
-use crate::train::{Experiment, Session, Task};
+use crate::graph::data::{Split, karate_club};
+use crate::graph::structure::{EdgeRules, Graph};
+use crate::train::{Experiment, Session, Specimen, Task};
 
 fn experiment(name: &str) -> Experiment {
     let path = format!(
@@ -95,7 +98,15 @@ fn graphs_are_classified_and_numbers_of_graphs_regressed() {
     };
     let mut experiment = experiment("karate");
     experiment.train.epochs = 60;
-    let mut task = GraphTask::new(&spec(2), rings_and_stars(), [0, 8, 8], 0, None).unwrap();
+    let mut task = GraphTask::new(
+        &spec(2),
+        rings_and_stars(),
+        Folds::next_validates(0, 8),
+        8,
+        0,
+        None,
+    )
+    .unwrap();
     let summary = Session::new(experiment.clone())
         .fit(&mut task)
         .unwrap()
@@ -122,14 +133,96 @@ fn graphs_are_classified_and_numbers_of_graphs_regressed() {
          { kind = \"tanh\" }, { kind = \"dense\", out = 1 }]",
     )
     .unwrap();
-    let mut task = GraphTask::new(&pooled, set, [1, 8, 8], 0, None).unwrap();
+    let mut task = GraphTask::new(&pooled, set, Folds::next_validates(1, 8), 8, 0, None).unwrap();
     let summary = Session::new(experiment).fit(&mut task).unwrap().to_json();
     let loss = summary["test_loss"].as_f64().unwrap();
     assert!(
         loss < 0.2 * f64::from(variance),
         "{loss} of a variance of {variance}"
     );
-    assert!(GraphTask::new(&spec(2), rings_and_stars(), [5, 5, 8], 0, None).is_err());
+    assert!(
+        GraphTask::new(
+            &spec(2),
+            rings_and_stars(),
+            Folds::next_validates(5, 5),
+            8,
+            0,
+            None
+        )
+        .is_err()
+    );
+}
+
+#[test]
+fn folds_without_validation_train_to_the_end_and_give_the_papers_figure_beside_their_own() {
+    let spec: GraphSpec = toml::from_str(
+        "features = 1\nlayers = [{ kind = \"gin\", out = 4 }, { kind = \"mean_pool\" }, \
+         { kind = \"dense\", out = 2 }]",
+    )
+    .unwrap();
+    let mut experiment = experiment("karate");
+    experiment.train.epochs = 6;
+    let folds = |validation| Folds {
+        count: 3,
+        test: 0,
+        validation,
+    };
+    let others = Some(experiment.clone());
+    let mut task = GraphTask::new(&spec, rings_and_stars(), folds(None), 8, 0, others).unwrap();
+    let summary = Session::new(experiment).fit(&mut task).unwrap().to_json();
+    assert!(summary.get("validation_loss").is_none() && summary["best_epoch"].is_null());
+    let figure = |name: &str| summary[name].as_f64().unwrap();
+    // The last epoch is among those that the best is chosen from.
+    assert!(figure("folds_mean_at_best_epoch") >= figure("folds_mean"));
+    assert!((1.0..=6.0).contains(&figure("folds_best_epoch")));
+    for wrong in [0, 3] {
+        let made = GraphTask::new(&spec, rings_and_stars(), folds(Some(wrong)), 8, 0, None);
+        let message = made.err().unwrap().to_string();
+        assert!(message.contains("validation fold"), "{message}");
+    }
+}
+
+/// The model of `text-graph` as it is trained, and a network on a graph too large to be verified
+/// whole: no link may be left out.
+#[test]
+fn specimens_are_verified_in_all_three_links() {
+    use crate::verify::{Link, check_trained};
+    fn all_links<T: Task<Model = GraphNetwork>>(task: &mut T) {
+        let Specimen { example, .. } = task.specimen().unwrap();
+        let (input, target) = (&example.input, &example.target);
+        let (model, loss) = (task.model(), task.loss());
+        let report = check_trained("m", model, &model.init(1), input, target, loss).unwrap();
+        assert!(report.passed(), "{}", report.table());
+        for link in [Link::Differences, Link::Cpu, Link::Threads] {
+            let rows: Vec<_> = report.rows.iter().filter(|row| row.link == link).collect();
+            assert!(!rows.is_empty() && rows.iter().all(|row| row.elements > 0));
+        }
+    }
+    let text = experiment("text-graph");
+    let spec: GraphSpec = text.model_as().unwrap();
+    all_links(&mut TextTask::new(&spec, [40, 64, 32], 0.15, &[2, 3], 0).unwrap());
+    let n = 1000_u32;
+    let sources: Vec<u32> = (0..4 * n).map(|e| (e * 7 + e / n) % n).collect();
+    let targets: Vec<u32> = (0..4 * n).map(|e| e % n).collect();
+    let graph = Graph::build(n as usize, &sources, &targets, EdgeRules::drop()).unwrap();
+    let features = (0..5 * n).map(|i| (i as f32 * 0.7).sin()).collect();
+    let data = NodeData {
+        batch: GraphBatch::dense(Arc::new(graph.graph), 5, features).unwrap(),
+        classes: (0..n).map(|i| i % 3).collect(),
+        class_names: ["a", "b", "c"].map(String::from).to_vec(),
+        split: (0..n)
+            .map(|i| {
+                if i % 9 == 0 {
+                    Split::Train
+                } else {
+                    Split::Test
+                }
+            })
+            .collect(),
+    };
+    let spec = "features = 5\nlayers = [{ kind = \"gat\", out = 4, heads = 2 }, \
+                { kind = \"elu\" }, { kind = \"gat\", out = 3 }]";
+    all_links(&mut NodeTask::new(&toml::from_str(spec).unwrap(), data).unwrap());
 }
 
 #[test]

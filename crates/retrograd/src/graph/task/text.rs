@@ -12,7 +12,7 @@ use crate::graph::spec::GraphSpec;
 use crate::graph::structure::Graph;
 use crate::graph::transform::text_graph;
 use crate::rng::{Key, Stream};
-use crate::train::{Content, Example, Figure, Findings, Metrics, Task};
+use crate::train::{Content, Example, Figure, Findings, Metrics, Specimen, Task};
 use crate::{Error, Loss, Result, Target};
 
 /// The characters that occur; the next id is the mask.
@@ -32,7 +32,8 @@ const VERBS: [&str; 8] = [
 /// Restores masked characters.
 pub struct TextTask {
     model: GraphNetwork,
-    /// Every sample has the same topology; a batch's is the union.
+    /// The topology that every sample has, and a batch's, which is the union.
+    one: Arc<Graph>,
     graph: Arc<Graph>,
     characters: usize,
     samples: usize,
@@ -73,6 +74,12 @@ pub(super) fn letter(c: char) -> u32 {
     place.unwrap_or(ALPHABET.len()) as u32
 }
 
+fn new_batch(graph: &Arc<Graph>, draft: &Draft) -> Result<(GraphBatch<f32>, Target<f32>)> {
+    let batch = GraphBatch::ids(graph.clone(), ALPHABET.len() + 1, &draft.ids)?;
+    let target = Target::classes(draft.truth.clone()).weighted(draft.weights.clone());
+    Ok((batch, target))
+}
+
 impl TextTask {
     /// `[characters, samples, batch]`.
     pub fn new(
@@ -99,10 +106,11 @@ impl TextTask {
             ));
         }
         let batch = batch.clamp(1, samples);
-        let one = text_graph(characters, skips);
-        let graph = Arc::new(Graph::union(std::iter::repeat_n(&one, batch)));
+        let one = Arc::new(text_graph(characters, skips));
+        let graph = Arc::new(Graph::union(std::iter::repeat_n(&*one, batch)));
         let mut task = TextTask {
             model,
+            one,
             graph,
             characters,
             samples,
@@ -116,8 +124,8 @@ impl TextTask {
         let key = Key::new(seed).purpose("validation text");
         let mut draft = Draft::default();
         for part in 0..samples / batch {
-            task.draw(key.step(part as u64), &mut draft);
-            let drawn = task.new_batch(&draft)?;
+            task.draw(batch, key.step(part as u64), &mut draft);
+            let drawn = new_batch(&task.graph, &draft)?;
             task.model.check(&drawn.0)?;
             task.validation.push(drawn);
         }
@@ -125,12 +133,12 @@ impl TextTask {
     }
 
     /// A draft of the key: ids with masks, and the characters with weights where they are masked.
-    fn draw(&self, key: Key, draft: &mut Draft) {
+    fn draw(&self, samples: usize, key: Key, draft: &mut Draft) {
         let mut stream = key.stream();
         draft.ids.clear();
         draft.truth.clear();
         draft.weights.clear();
-        for _ in 0..self.batch {
+        for _ in 0..samples {
             write_sentences(&mut stream, self.characters, &mut draft.text);
             for c in draft.text.chars().take(self.characters) {
                 let character = letter(c);
@@ -141,12 +149,6 @@ impl TextTask {
                 draft.weights.push(f32::from(u8::from(hidden)));
             }
         }
-    }
-
-    fn new_batch(&self, draft: &Draft) -> Result<(GraphBatch<f32>, Target<f32>)> {
-        let batch = GraphBatch::ids(self.graph.clone(), ALPHABET.len() + 1, &draft.ids)?;
-        let target = Target::classes(draft.truth.clone()).weighted(draft.weights.clone());
-        Ok((batch, target))
     }
 
     /// The validation's samples with `_` for every masked character.
@@ -232,7 +234,7 @@ impl Task for TextTask {
 
     fn batch(&mut self, step: u64, example: &mut Option<Example<GraphNetwork>>) -> Result<()> {
         let mut draft = std::mem::take(&mut self.draft);
-        self.draw(self.key.step(step), &mut draft);
+        self.draw(self.batch, self.key.step(step), &mut draft);
         match example {
             Some(Example { input, target }) => {
                 input.set_ids(&draft.ids)?;
@@ -241,7 +243,7 @@ impl Task for TextTask {
                 weights.clone_from(&draft.weights);
             }
             None => {
-                let (input, target) = self.new_batch(&draft)?;
+                let (input, target) = new_batch(&self.graph, &draft)?;
                 *example = Some(Example { input, target });
             }
         }
@@ -255,6 +257,19 @@ impl Task for TextTask {
             ("validation_loss".into(), loss),
             ("validation_accuracy".into(), restored),
         ])
+    }
+
+    /// One sample: the reference of a whole batch takes too long for the end of a run. Every
+    /// character counts, so that every letter of the alphabet that occurs has a gradient.
+    fn specimen(&mut self) -> Result<Specimen<GraphNetwork>> {
+        let mut draft = Draft::default();
+        self.draw(1, self.key.purpose("specimen"), &mut draft);
+        draft.weights.fill(1.0);
+        let (input, target) = new_batch(&self.one, &draft)?;
+        Ok(Specimen {
+            example: Example { input, target },
+            model: None,
+        })
     }
 
     fn picture(&mut self, params: &[f32]) -> Option<String> {

@@ -1,0 +1,215 @@
+//! Work of exactly the size from which the graph kernels go to threads. Two threads against one
+//! (`--threads`) say whether a threshold is where it should be: at it, the second thread must not
+//! cost, and above it, gain.
+
+use std::sync::Arc;
+
+use retrograd::graph::{
+    DagNN, DagSpec, EdgeRules, Graph, GraphBatch, GraphLayerSpec, GraphNetwork, GraphSpec,
+    propagate_mean,
+};
+use retrograd::rng::Key;
+use retrograd::{Grads, Model, Pass};
+
+use super::{Device, Prepared, Workload};
+
+/// This file's workloads.
+pub const WORKLOADS: &[Workload] = &[
+    Workload {
+        name: "threshold-aggregate",
+        about: "a mean over neighbours of 4096 vectors: 512 nodes, 7 edges each, 16 wide",
+        build: aggregate,
+    },
+    Workload {
+        name: "threshold-dense",
+        about: "a dense layer of two pieces, forward and backward: 256 nodes, 16 to 16",
+        build: |device| {
+            layer(
+                device,
+                GraphLayerSpec::Dense {
+                    out: 16,
+                    bias: true,
+                },
+                256,
+                1,
+            )
+        },
+    },
+    Workload {
+        name: "threshold-dropout",
+        about: "dropout of 6144 numbers, forward and backward",
+        build: |device| layer(device, GraphLayerSpec::Dropout { p: 0.5 }, 384, 1),
+    },
+    Workload {
+        name: "threshold-gat",
+        about: "a GAT of 4096 slots, forward and backward: 512 nodes, 7 edges each",
+        build: |device| {
+            let (out, heads, dropout) = (8, 1, 0.0);
+            layer(
+                device,
+                GraphLayerSpec::Gat {
+                    out,
+                    heads,
+                    dropout,
+                },
+                512,
+                1,
+            )
+        },
+    },
+    Workload {
+        name: "threshold-gatv2",
+        about: "a GATv2 of 2048 slots, 4 wide, forward and backward: 256 nodes, 7 edges each",
+        build: |device| {
+            let (out, heads, dropout) = (4, 1, 0.0);
+            layer(
+                device,
+                GraphLayerSpec::GatV2 {
+                    out,
+                    heads,
+                    dropout,
+                },
+                256,
+                1,
+            )
+        },
+    },
+    Workload {
+        name: "threshold-gine",
+        about: "a GINE of 1024 edges, 16 wide, forward and backward",
+        build: |device| layer(device, GraphLayerSpec::Gine { out: 16 }, 147, 1),
+    },
+    Workload {
+        name: "threshold-self-attention",
+        about: "self-attention of 4096 scores, forward and backward: 4 graphs of 32 nodes",
+        build: |device| layer(device, GraphLayerSpec::SelfAttention { heads: 1 }, 128, 4),
+    },
+    Workload {
+        name: "threshold-pool",
+        about: "the sums of 64 graphs of 16 nodes, 16 wide, forward and backward",
+        build: |device| layer(device, GraphLayerSpec::SumPool, 1024, 64),
+    },
+    Workload {
+        name: "threshold-dag",
+        about: "a DAG of 20 levels of 32 nodes, 7 edges each, batch 64, forward and backward",
+        build: dag,
+    },
+];
+
+const WIDTH: usize = 16;
+const EDGES: usize = 7;
+
+/// Seven in-edges for every node.
+fn graph(nodes: usize) -> anyhow::Result<Graph> {
+    let mut stream = Key::new(0).purpose("bench thresholds").stream();
+    let count = nodes * EDGES;
+    let sources: Vec<u32> = (0..count).map(|_| stream.below(nodes) as u32).collect();
+    let targets: Vec<u32> = (0..count).map(|e| (e / EDGES) as u32).collect();
+    let rules = EdgeRules::keep();
+    Ok(Graph::build(nodes, &sources, &targets, rules)?.graph)
+}
+
+fn numbers(count: usize) -> Vec<f32> {
+    (0..count).map(|i| (i % 97) as f32 * 0.01 - 0.5).collect()
+}
+
+fn aggregate(device: Device) -> anyhow::Result<Prepared> {
+    on_cpu(device)?;
+    let graph = graph(512)?;
+    let x = numbers(512 * WIDTH);
+    let mut y = vec![0.0; x.len()];
+    Ok(prepared(move || {
+        propagate_mean(&graph, &x, WIDTH, false, &mut y);
+    }))
+}
+
+fn layer(
+    device: Device,
+    layer: GraphLayerSpec,
+    nodes: usize,
+    graphs: usize,
+) -> anyhow::Result<Prepared> {
+    let edge_features = if matches!(layer, GraphLayerSpec::Gine { .. }) {
+        4
+    } else {
+        0
+    };
+    let graph = graph(nodes)?;
+    let graph_of: Vec<u32> = (0..nodes).map(|i| (i * graphs / nodes) as u32).collect();
+    let edges = graph.edges();
+    // Edges between the graphs of a batch are an error: pooling and self-attention have none.
+    let graph = if graphs == 1 {
+        graph
+    } else {
+        Graph::new(nodes, &[], &[])?.with_graphs(&graph_of, graphs)?
+    };
+    let mut batch = GraphBatch::dense(Arc::new(graph), WIDTH, numbers(nodes * WIDTH))?;
+    if edge_features > 0 {
+        batch = batch.with_edge_features(edge_features, &numbers(edges * edge_features))?;
+    }
+    let spec = GraphSpec {
+        edge_features,
+        ..GraphSpec::new(WIDTH, vec![layer])
+    };
+    let network = GraphNetwork::new(&spec)?;
+    network.check(&batch)?;
+    both_ways(device, network, batch)
+}
+
+fn dag(device: Device) -> anyhow::Result<Prepared> {
+    const LEVELS: usize = 20;
+    const NODES: usize = 32;
+    const BATCH: usize = 64;
+    let (mut sources, mut targets) = (Vec::new(), Vec::new());
+    for v in NODES..(LEVELS + 1) * NODES {
+        let before = v / NODES * NODES - NODES;
+        for e in 0..EDGES {
+            sources.push((before + (v + e * 5) % NODES) as u32);
+            targets.push(v as u32);
+        }
+    }
+    let spec = DagSpec::new(NODES, (LEVELS - 1) * NODES, NODES, "tanh");
+    let model = DagNN::new(&spec, &sources, &targets)?;
+    both_ways(device, model, numbers(BATCH * NODES))
+}
+
+/// Forward and backward with respect to parameters and input, without loss and update.
+fn both_ways<M: Model + 'static>(
+    device: Device,
+    model: M,
+    input: M::Input<f32>,
+) -> anyhow::Result<Prepared>
+where
+    M::Input<f32>: Send,
+    M::Tape<f32>: Send,
+{
+    on_cpu(device)?;
+    let params = model.init(0);
+    let mut d_params = vec![0.0; params.len()];
+    let mut d_input = vec![0.0; retrograd::Batch::values(&input).len()];
+    let mut tape = M::Tape::<f32>::default();
+    let pass = Pass::training(Key::new(0).purpose("step"));
+    let mut d_output = Vec::new();
+    Ok(prepared(move || {
+        model.forward(&params, &input, &pass, &mut tape);
+        d_output.resize(model.output(&tape).len(), 0.1);
+        let grads = Grads::both(&mut d_params, &mut d_input);
+        model.backward(&params, &input, &pass, &mut tape, &d_output, grads);
+    }))
+}
+
+fn on_cpu(device: Device) -> anyhow::Result<()> {
+    if device == Device::Gpu {
+        anyhow::bail!("it has no form for the GPU");
+    }
+    Ok(())
+}
+
+fn prepared(step: impl FnMut() + Send + 'static) -> Prepared {
+    Prepared {
+        step: Box::new(step),
+        flops: None,
+        rate: None,
+        problem: None,
+    }
+}
