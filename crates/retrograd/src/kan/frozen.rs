@@ -59,7 +59,7 @@ pub struct FrozenKan {
     /// mean and 1/std, where the network normalises its input.
     normalise: Option<(Vec<f32>, Vec<f32>)>,
     layers: Vec<FrozenLayer>,
-    tile: Box<Tile<1>>,
+    tile: Box<Tile>,
     a: Vec<f32>,
     b: Vec<f32>,
 }
@@ -176,7 +176,7 @@ impl FrozenKan {
             precision,
             normalise,
             layers,
-            tile: Box::new(Tile::<1>::new()),
+            tile: Box::new(Tile::new()),
             a: vec![0.0; widest],
             b: vec![0.0; widest],
         }

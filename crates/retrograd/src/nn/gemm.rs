@@ -123,24 +123,9 @@ pub fn gemm(
     }
 }
 
-/// Packs B (k × n) for [`multiply`], for callers that cut their work themselves; the part of
-/// `room` that it takes.
-pub(crate) fn pack<'a>(
-    (b, stride): (&[f32], Stride),
-    k: usize,
-    n: usize,
-    room: &'a mut [f32],
-) -> &'a [f32] {
-    let room = &mut room[..n.next_multiple_of(PANEL) * k];
-    for (p, panel) in room.chunks_exact_mut(PANEL * k).enumerate() {
-        pack_panel(b, stride, p * PANEL, n, k, panel);
-    }
-    room
-}
-
 /// C = what it goes onto + A · B on the calling thread, with B (k × n) packed and as many rows as
 /// C has. One chain per element: k is at most [`RUN`].
-pub(crate) fn multiply(
+fn multiply(
     (a, stride): (&[f32], Stride),
     pack: &[f32],
     c: &mut [f32],

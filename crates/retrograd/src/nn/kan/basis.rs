@@ -283,53 +283,46 @@ pub(super) fn lanes<S: Simd, const N: usize>(
     }
 }
 
-/// Samples per tile of forward: 8 tiles for a batch of 256.
-pub(crate) const TILE: usize = 32;
-
-/// The basis functions of sixteen inputs at some samples.
-pub(crate) struct Tile<const SAMPLES: usize> {
-    /// The first k+1 of each sample's planes are used.
-    pub values: [[[f32; LANES]; MAX_DEGREE + 1]; SAMPLES],
-    pub silu: [[f32; LANES]; SAMPLES],
-    pub start: [[u32; LANES]; SAMPLES],
+/// The basis functions of sixteen inputs at one sample.
+pub(crate) struct Tile {
+    /// The first k+1 are used.
+    pub values: [[f32; LANES]; MAX_DEGREE + 1],
+    pub silu: [f32; LANES],
+    pub start: [u32; LANES],
 }
 
-impl<const SAMPLES: usize> Tile<SAMPLES> {
+impl Tile {
     pub fn new() -> Self {
         Tile {
-            values: [[[0.0; LANES]; MAX_DEGREE + 1]; SAMPLES],
-            silu: [[0.0; LANES]; SAMPLES],
-            start: [[0; LANES]; SAMPLES],
+            values: [[0.0; LANES]; MAX_DEGREE + 1],
+            silu: [0.0; LANES],
+            start: [0; LANES],
         }
     }
 
-    /// Evaluates the inputs `first` … of some samples of `inputs` values each. Not inlined: one
-    /// copy serves all that goes forward.
-    pub fn fill(&mut self, table: &Table, inputs: usize, first: usize, x: &[f32]) {
+    /// Evaluates the inputs `first` … of a sample. Not inlined: one copy serves all that goes
+    /// forward one by one.
+    pub fn fill(&mut self, table: &Table, first: usize, x: &[f32]) {
         by_degree!(table.degree, N => dispatch!(simd::level(), simd =>
-            fill_tile::<_, N, SAMPLES>(simd, table, inputs, first, x, self)));
+            fill_tile::<_, N>(simd, table, first, x, self)));
     }
 }
 
 #[inline(always)]
-fn fill_tile<S: Simd, const N: usize, const SAMPLES: usize>(
+fn fill_tile<S: Simd, const N: usize>(
     simd: S,
     table: &Table,
-    inputs: usize,
     first: usize,
     x: &[f32],
-    tile: &mut Tile<SAMPLES>,
+    tile: &mut Tile,
 ) {
-    let count = LANES.min(inputs - first);
-    for (s, x) in x.chunks_exact(inputs).enumerate() {
-        let x = simd::load(simd, &x[first..first + count]);
-        let at = lanes::<S, N>(simd, table, table.of(first), table.apart(), x);
-        tile.start[s] = at.start.to_array();
-        for m in 0..kept::<N>(table.degree) {
-            at.values[m].store_slice(&mut tile.values[s][m]);
-        }
-        at.silu.store_slice(&mut tile.silu[s]);
+    let x = simd::load(simd, &x[first..]);
+    let at = lanes::<S, N>(simd, table, table.of(first), table.apart(), x);
+    tile.start = at.start.to_array();
+    for m in 0..kept::<N>(table.degree) {
+        at.values[m].store_slice(&mut tile.values[m]);
     }
+    at.silu.store_slice(&mut tile.silu);
 }
 
 /// Values and slopes of one input over a run of samples, lanes along the samples. `planes` gets

@@ -52,7 +52,7 @@ pub(crate) fn forward_single<W: Stored>(
     kan: &Kan,
     weights: &Weights<'_, W>,
     bias: &[f32],
-    tile: &mut Tile<1>,
+    tile: &mut Tile,
     x: &[f32],
     y: &mut [f32],
 ) {
@@ -63,25 +63,25 @@ pub(crate) fn forward_single<W: Stored>(
     }
     let scale = |scales: &[f32], i: usize| scales.get(i).copied().unwrap_or(1.0);
     for first in (0..kan.inputs).step_by(LANES) {
-        tile.fill(&kan.table, kan.inputs, first, x);
+        tile.fill(&kan.table, first, x);
         dispatch!(simd::level(), simd => {
             let _ = simd;
             for l in 0..LANES.min(kan.inputs - first) {
                 let i = first + l;
-                let row = i * kan.bases() + tile.start[0][l] as usize;
+                let row = i * kan.bases() + tile.start[l] as usize;
                 let rows = &weights.spline[row * kan.outputs..][..(kan.degree + 1) * kan.outputs];
                 let s = scale(weights.spline_scale, i);
                 if kan.degree == 3 {
-                    let b = [0, 1, 2, 3].map(|m| tile.values[0][m][l] * s);
+                    let b = [0, 1, 2, 3].map(|m| tile.values[m][l] * s);
                     add_four(b, rows, y);
                 } else {
                     for (m, row) in rows.chunks_exact(kan.outputs).enumerate() {
-                        add_row(tile.values[0][m][l] * s, row, y);
+                        add_row(tile.values[m][l] * s, row, y);
                     }
                 }
                 if !weights.base.is_empty() {
                     let row = &weights.base[i * kan.outputs..][..kan.outputs];
-                    add_row(tile.silu[0][l] * scale(weights.base_scale, i), row, y);
+                    add_row(tile.silu[l] * scale(weights.base_scale, i), row, y);
                 }
             }
         });

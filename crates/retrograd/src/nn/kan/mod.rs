@@ -40,12 +40,12 @@ macro_rules! by_degree {
 
 pub(crate) mod basis;
 mod cpu;
-mod dense;
 pub(crate) mod frozen;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod penalty;
 pub(crate) mod reference;
+mod single;
 #[cfg(test)]
 mod tests;
 
@@ -275,11 +275,7 @@ impl<T: Scalar> Layer<T> for Kan {
             && let (Some(x), Some(y)) = (T::f32s(io.x), T::f32s_mut(io.y))
         {
             let rows = x.len() / self.inputs;
-            let forward = match dense::pays(self, rows) {
-                true => dense::forward,
-                false => cpu::forward,
-            };
-            return forward(self, rows, spline, base, bias, x, y);
+            return cpu::forward(self, rows, spline, base, bias, x, y);
         }
         reference::forward(self, io);
     }
@@ -300,11 +296,7 @@ impl<T: Scalar> Layer<T> for Kan {
             };
             let d_x = io.d_x.and_then(T::f32s_mut);
             let rows = x.len() / self.inputs;
-            let backward = match dense::pays(self, rows) {
-                true => dense::backward,
-                false => cpu::backward,
-            };
-            return backward(self, rows, spline, base, x, d_y, grads, d_x, scratch);
+            return cpu::backward(self, rows, spline, base, x, d_y, grads, d_x, scratch);
         }
         reference::backward(self, io);
     }
