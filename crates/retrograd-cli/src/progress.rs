@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use retrograd::train::{Event, Observer, Record, Verification};
+use retrograd::train::{Event, Observer, Record, Verification, number};
 use serde_json::{Map, Value, json};
 
 use crate::log;
@@ -42,7 +42,7 @@ impl Progress {
             bars: log::draws().then(|| {
                 let all = MultiProgress::new();
                 let steps = all.add(ProgressBar::no_length());
-                let style = "{bar:28} {percent:>3}%  {msg}  {per_sec} left {eta}";
+                let style = "{bar:28} {percent:>3}%  {msg}  {eta} left";
                 if let Ok(style) = ProgressStyle::with_template(style) {
                     steps.set_style(style.progress_chars("━╸ "));
                 }
@@ -182,14 +182,10 @@ impl Progress {
 
 /// The figures of a record, short.
 pub fn figures(record: &Record) -> String {
-    let mut text = format!("loss {:.4e}", record.train_loss);
+    let mut text = format!("loss {}", number(record.train_loss));
     for (name, value) in &record.metrics {
         let short = name.replace("validation_", "val ");
-        text += &if (0.001..10_000.0).contains(&value.abs()) || *value == 0.0 {
-            format!(" {short} {value:.4}")
-        } else {
-            format!(" {short} {value:.3e}")
-        };
+        text += &format!(" {short} {}", number(*value));
     }
     text
 }
@@ -230,7 +226,7 @@ impl Observer for Progress {
                     bars.refreshed = Instant::now();
                     bars.steps.set_position(step);
                     if bars.figures.is_empty() {
-                        bars.steps.set_message(format!("loss {loss:.4e}"));
+                        bars.steps.set_message(format!("loss {}", number(loss)));
                     }
                 }
             }
@@ -289,7 +285,7 @@ impl Rows {
         Rows {
             bar: log::draws().then(|| {
                 let bar = ProgressBar::new(rows as u64);
-                let style = "{bar:28} {percent:>3}%  {msg}  {per_sec} left {eta}";
+                let style = "{bar:28} {percent:>3}%  {msg}  {eta} left";
                 if let Ok(style) = ProgressStyle::with_template(style) {
                     bar.set_style(style.progress_chars("━╸ "));
                 }

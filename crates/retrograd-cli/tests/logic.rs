@@ -84,6 +84,24 @@ fn the_epoch_with_the_fewest_wrong_cells_is_the_one_that_is_kept() {
 }
 
 #[test]
+fn the_small_variants_learn_what_they_show() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, figures) in [
+        ("checkerboard", &["hard_loss", "cells_wrong_at_64"][..]),
+        ("checkerboard-async", &["hard_loss", "cells_wrong_healed"]),
+        ("lizard", &["hard_loss"]),
+        ("colored-g", &["hard_loss"]),
+        ("life", &["hard_loss", "life_wrong_cells_128x128x300"]),
+    ] {
+        let summary = train(folder.path(), &[name, "--small", "--no-verify"]);
+        for figure in figures {
+            assert_eq!(summary[figure], 0, "{name}: {summary}");
+        }
+        std::fs::remove_dir_all(folder.path().join("RUN")).unwrap();
+    }
+}
+
+#[test]
 fn the_patterns_are_learned_to_the_last_cell() {
     if !full() {
         return; // Minutes: with ./test --full.

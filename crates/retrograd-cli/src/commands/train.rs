@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use clap::ValueEnum;
-use retrograd::train::{Mode, OnNan, Placement, Session, Summary, Verification};
+use retrograd::train::{Mode, OnNan, Placement, Session, Summary, Verification, number};
 use serde_json::json;
 
 use crate::exit::{Outcome, Result};
@@ -208,8 +208,11 @@ fn stop_flag() -> anyhow::Result<&'static AtomicBool> {
 fn print_summary(summary: &Summary, run: &Path) {
     let json = summary.to_json();
     for (name, value) in json.as_object().into_iter().flatten() {
-        if value.is_number() || value.is_boolean() || value.is_string() {
-            println!("{name:20} {value}");
+        // Whole numbers as they are; the file has all digits of the others.
+        match value.as_f64() {
+            Some(x) if value.is_f64() => println!("{name:20} {}", number(x)),
+            _ if value.is_null() || value.is_array() || value.is_object() => {}
+            _ => println!("{name:20} {value}"),
         }
     }
     if let Some(verification) = &summary.verification {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::edges::Layers;
 use crate::nn::kan::Kan;
 use crate::nn::kan::basis::Tile;
-use crate::nn::kan::frozen::{Half, Weights, forward_single};
+use crate::nn::kan::frozen::{Half, Stored, Weights, forward_single};
 use crate::nn::{Base, Network, Outside};
 use crate::{Error, Model, Pass, Result};
 
@@ -302,6 +302,43 @@ impl FrozenKan {
             }
         }
         Ok((largest, (squares / exact.len() as f64).sqrt(), scale))
+    }
+
+    /// The parameters of the network that computes the same: those it was frozen from, each weight
+    /// as it is kept.
+    pub fn params(&self, network: &Network) -> Result<Vec<f32>> {
+        fn decode<W: Stored>(weights: &[W], scales: &[f32], to: &mut [f32]) {
+            let len = weights.len() / scales.len().max(1);
+            for (n, (to, w)) in to.iter_mut().zip(weights).enumerate() {
+                *to = w.decode() * scales.get(n / len.max(1)).copied().unwrap_or(1.0);
+            }
+        }
+        let layers = Layers::new(network)?;
+        let mut params = vec![0.0; network.layout().len()];
+        for (n, layer) in self.layers.iter().enumerate() {
+            let [to_spline, to_base, to_bias] = layers.ranges(n);
+            match &layer.kept {
+                Kept::F32 { spline, base } => {
+                    decode(spline, &[], &mut params[to_spline]);
+                    decode(base, &[], &mut params[to_base]);
+                }
+                Kept::F16 { spline, base } => {
+                    decode(spline, &[], &mut params[to_spline]);
+                    decode(base, &[], &mut params[to_base]);
+                }
+                Kept::I8 {
+                    spline,
+                    base,
+                    spline_scale,
+                    base_scale,
+                } => {
+                    decode(spline, spline_scale, &mut params[to_spline]);
+                    decode(base, base_scale, &mut params[to_base]);
+                }
+            }
+            params[to_bias].copy_from_slice(&layer.bias);
+        }
+        Ok(params)
     }
 
     /// Writes it to a file.

@@ -8,7 +8,7 @@ use crate::{Error, Result};
 /// How the picture is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlotOptions {
-    /// Edges at most; of larger networks the most important ones are drawn.
+    /// Edges per layer at most; of larger layers the most important ones are drawn.
     pub edges: usize,
     /// Edges below this share of their layer's largest importance are left out.
     pub threshold: f64,
@@ -17,7 +17,7 @@ pub struct PlotOptions {
 impl Default for PlotOptions {
     fn default() -> Self {
         PlotOptions {
-            edges: 400,
+            edges: 32,
             threshold: 0.01,
         }
     }
@@ -57,26 +57,30 @@ const SIDE: f64 = 44.0;
 const LEVEL: f64 = 190.0;
 const MARGIN: f64 = 40.0;
 const POINTS: usize = 33;
+/// In levels of more nodes, those that no drawn edge touches are left out.
+const CROWDED: usize = 64;
 
 fn scene(network: &Network, params: &[f32], x: &[f32], options: &PlotOptions) -> Result<Scene> {
     let layers = Layers::new(network)?;
     let importance = EdgeImportance::measure(network, params, x)?;
     let values = layers.values(params, x)?;
-    let mut edges: Vec<Edge> = layers
-        .edges()
-        .filter(|&e| importance.of(e) > options.threshold * importance.largest(e.layer))
-        .collect();
     let relative = |e: Edge| importance.of(e) / importance.largest(e.layer).max(f64::MIN_POSITIVE);
-    edges.sort_by(|&a, &b| relative(b).total_cmp(&relative(a)));
-    edges.truncate(options.edges);
-    edges.sort();
+    let mut edges: Vec<Edge> = Vec::new();
+    for layer in 0..layers.len() {
+        let matters = |&e: &Edge| e.layer == layer && relative(e) > options.threshold;
+        let mut own: Vec<Edge> = layers.edges().filter(matters).collect();
+        own.sort_by(|&a, &b| relative(b).total_cmp(&relative(a)));
+        own.truncate(options.edges);
+        own.sort();
+        edges.extend(own);
+    }
     let mut widths = vec![layers.size(0).0];
     widths.extend((0..layers.len()).map(|l| layers.size(l).1));
     let drawn = |layer: usize| edges.iter().filter(|e| e.layer == layer).count();
     let most = (0..layers.len()).map(drawn).max().unwrap_or(1);
     let widest = widths.iter().copied().max().unwrap_or(1);
     let inner = (most as f64 * (SIDE + 8.0))
-        .max(widest.min(60) as f64 * 18.0)
+        .max(widest.min(CROWDED) as f64 * 18.0)
         .max(240.0);
     let width = inner + 2.0 * MARGIN;
     let height = layers.len() as f64 * LEVEL + 2.0 * MARGIN;
@@ -141,7 +145,12 @@ fn scene(network: &Network, params: &[f32], x: &[f32], options: &PlotOptions) ->
         }
     }
     for (level, &count) in widths.iter().enumerate() {
-        for n in 0..count {
+        let joined = |n: usize| {
+            edges
+                .iter()
+                .any(|e| (e.layer == level && e.from == n) || (e.layer + 1 == level && e.to == n))
+        };
+        for n in (0..count).filter(|&n| count <= CROWDED || joined(n)) {
             let (x, y) = (node_x(level, n), level_y(level));
             shapes.push(Shape::Dot { x, y, radius: 4.5 });
             if count <= 30 && (level == 0 || level == widths.len() - 1) {
@@ -156,6 +165,20 @@ fn scene(network: &Network, params: &[f32], x: &[f32], options: &PlotOptions) ->
                     text: format!("{name}{}", n + 1),
                 });
             }
+        }
+    }
+    for layer in 0..layers.len() {
+        let (inputs, outputs) = layers.size(layer);
+        if drawn(layer) < inputs * outputs {
+            shapes.push(Shape::Label {
+                x: width / 2.0,
+                y: level_y(layer) - LEVEL / 2.0 - SIDE / 2.0 - 8.0,
+                text: format!(
+                    "the {} edges of {} that matter most",
+                    drawn(layer),
+                    inputs * outputs
+                ),
+            });
         }
     }
     Ok(Scene {

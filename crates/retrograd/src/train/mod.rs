@@ -28,6 +28,7 @@ pub use files::{NamedTensor, TensorFile, Values};
 pub use folder::{experiment_of, model_file};
 pub(crate) use network::first_samples;
 pub use network::{NetworkTask, Predictions, TrainedNetwork};
+pub use report::number;
 pub use session::Session;
 pub use step::{BadNumber, Clip, Stepper};
 pub use task::{Content, Example, Figure, Findings, Metrics, Specimen, Task};

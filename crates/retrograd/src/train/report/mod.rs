@@ -402,7 +402,7 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// A number as people read it: four digits.
-fn number(x: f64) -> String {
+pub fn number(x: f64) -> String {
     if x == 0.0 || !x.is_finite() {
         return x.to_string();
     }
