@@ -175,7 +175,8 @@ fn attempt(
 /// takes two hidden nodes that agree, a·b = ((a + b)/2)² − ((a − b)/2)². So the first hidden node
 /// of a two-layer network begins as the mean of a pair of inputs and the second as half their
 /// difference, both squared behind; the other nodes pass an input on. Training turns these lines
-/// and squares into what the data asks for. `turn` chooses the pair and the inputs.
+/// and squares into what the data asks for. `turn` chooses the pair and the inputs; when all pairs
+/// have had their turn, one of the two enters as a wave over its range, then the other.
 fn start_from_products(network: &Network, params: &mut [f64], turn: usize) -> Result<()> {
     let layers = Layers::new(network)?;
     let (inputs, hidden) = layers.size(0);
@@ -186,9 +187,18 @@ fn start_from_products(network: &Network, params: &mut [f64], turn: usize) -> Re
         .flat_map(|a| (a + 1..inputs).map(move |b| (a, b)))
         .collect();
     let (a, b) = pairs[turn % pairs.len()];
+    let wave = match turn / pairs.len() % 3 {
+        0 => None,
+        1 => Some(b),
+        _ => Some(a),
+    };
     for layer in 0..2 {
         let kan = layers.kan(layer);
         let (line, square) = polynomials(&kan.uniform_knots(), kan.degree);
+        // A spline whose coefficients are a function's values at these places follows the function.
+        let [lo, hi] = kan.range;
+        let turns = |x: &f64| (std::f64::consts::TAU * (x - (lo + hi) / 2.0) / (hi - lo)).sin();
+        let waves: Vec<f64> = line.iter().map(turns).collect();
         let bases = kan.bases();
         let [spline, base, _] = layers.ranges(layer);
         params[base].fill(0.0);
@@ -204,6 +214,10 @@ fn start_from_products(network: &Network, params: &mut [f64], turn: usize) -> Re
                     (1, 1, _) => (0.0, -1.0),
                     (1, ..) => (1.0, 0.0),
                     _ => (0.0, 0.0),
+                };
+                let line = match layer == 0 && to < 2 && wave == Some(from) {
+                    true => &waves,
+                    false => &line,
                 };
                 // What is there already is small noise, which keeps equal nodes apart.
                 for m in 0..bases {
