@@ -81,14 +81,28 @@ fn predictions_for_new_rows_come_in_the_users_words_and_are_measured() {
     }
     std::fs::write(folder.join("known.csv"), &table).unwrap();
     std::fs::write(folder.join("new.csv"), "b,a\n1.0,9.0\n9.5,0.5\n").unwrap();
-    std::fs::write(
-        folder.join("colours.toml"),
-        "name = \"colours\"\n[model]\nfamily = \"network\"\n\
-         layers = [{ kind = \"dense\", out = 16 }, { kind = \"tanh\" }, { kind = \"dense\", out = 2 }]\n\
-         [data]\nfile = \"known.csv\"\ntargets = \"colour\"\nnormalise = \"standard\"\n\
-         [train]\nepochs = 60\nbatch = 20\noptimizer = { kind = \"adam\", lr = 0.02 }\n",
-    )
-    .unwrap();
+    for (name, model) in [
+        (
+            "network",
+            "layers = [{ kind = \"dense\", out = 16 }, { kind = \"tanh\" }, { kind = \"dense\", out = 2 }]",
+        ),
+        ("kan", "sizes = [2, 4, 2]\nrange = [-2.0, 2.0]"),
+    ] {
+        std::fs::write(
+            folder.join("colours.toml"),
+            format!(
+                "name = \"colours\"\n[model]\nfamily = \"{name}\"\n{model}\n\
+                 [data]\nfile = \"known.csv\"\ntargets = \"colour\"\nnormalise = \"standard\"\n\
+                 [train]\nepochs = 60\nbatch = 20\noptimizer = {{ kind = \"adam\", lr = 0.02 }}\n"
+            ),
+        )
+        .unwrap();
+        predicts(folder);
+    }
+}
+
+/// Trains `colours.toml`, and asks the run about new and known rows.
+fn predicts(folder: &Path) {
     // From another folder: the data is looked for beside the experiment.
     let elsewhere = tempfile::tempdir().unwrap();
     let file = folder.join("colours.toml");

@@ -2,17 +2,17 @@
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use retrograd::kan::{Exchange, FrozenKan, KanTask, Precision, write_state};
+use retrograd::kan::{Exchange, FrozenKan, KanTask, Precision, trained_kan, write_state};
 use retrograd::train::{Experiment, Session, Summary, Task};
 
 use super::Family;
-use crate::commands::ExportArgs;
+use crate::commands::{ExportArgs, RunArgs};
 use crate::exit::Outcome;
 
 pub const FAMILY: Family = Family {
     name: "kan",
     train,
-    run: None,
+    run: Some(run),
     export: Some(export),
 };
 
@@ -34,6 +34,10 @@ pub enum KanFormat {
 fn train(session: &mut Session<'_>) -> retrograd::Result<Summary> {
     let mut task = KanTask::new(session.experiment())?;
     session.fit(&mut task)
+}
+
+fn run(_: &Experiment, args: &RunArgs) -> Result<Outcome> {
+    super::network::predict(args, trained_kan)
 }
 
 /// Draws the network, or writes its weights in another form.

@@ -1,6 +1,6 @@
 //! Feed-forward networks on tables and arrays.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use retrograd::data::csv;
@@ -39,15 +39,22 @@ fn train(session: &mut Session<'_>) -> retrograd::Result<Summary> {
     session.fit(&mut task)
 }
 
-/// Writes predictions for a file of new data, and measures them where it has targets.
 fn run(_: &Experiment, args: &RunArgs) -> Result<Outcome> {
+    predict(args, TrainedNetwork::open)
+}
+
+/// Writes predictions for a file of new data, and measures them where it has targets.
+pub fn predict(
+    args: &RunArgs,
+    open: impl FnOnce(&Path) -> retrograd::Result<TrainedNetwork>,
+) -> Result<Outcome> {
     let [input] = args.inputs.as_slice() else {
         bail!(
             "run: got {} input files, needs one file of new data",
             args.inputs.len()
         );
     };
-    let trained = TrainedNetwork::open(&args.run)?;
+    let trained = open(&args.run)?;
     let predictions = trained.predict(input)?;
     let out = args.out.clone().unwrap_or_else(|| {
         let stem = input.file_stem().unwrap_or_default().to_string_lossy();

@@ -48,4 +48,4 @@ pub use plot::{PlotOptions, plot_png, plot_svg};
 pub use prune::{EdgeMask, Pruned, prune};
 pub use symbolic::{Candidate, Function, LIBRARY, fit_all, fit_function};
 pub use symbolic_network::{SymbolicEdge, SymbolicNetwork, SymbolicOptions};
-pub use task::{KanTask, network_figure};
+pub use task::{KanTask, network_figure, trained_kan};

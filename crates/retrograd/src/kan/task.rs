@@ -19,12 +19,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Discover, KanConfig, PlotOptions, discover, plot_png, plot_svg};
-use crate::data::{Batches, DataSpec, Dataset, Targets};
+use crate::data::{Batches, DataSpec, Dataset, Preparation, Targets};
 use crate::nn::{Base, Network, Outside, Sparsity};
 use crate::rng::Key;
 use crate::train::{
-    Content, Example, Experiment, Figure, Findings, Metrics, Specimen, Task, experiment_of,
-    first_samples, load_weights, model_file,
+    Content, Example, Experiment, Figure, Findings, Metadata, Metrics, PREPARATION, Specimen, Task,
+    TrainedNetwork, experiment_of, first_samples, load_weights, model_file,
 };
 use crate::{Error, Loss, Model, Pass, Result, Target};
 
@@ -89,9 +89,9 @@ struct Generated {
     seed: u64,
 }
 
-#[derive(Clone, Copy)]
 enum Kind {
-    Table,
+    /// A user's data, and how it was prepared.
+    Table(Preparation),
     Poker,
     Feynman(Generated),
 }
@@ -107,21 +107,31 @@ pub struct KanTask {
     notes: Vec<String>,
 }
 
+/// The network of an experiment's `[model]`.
+fn build(experiment: &Experiment) -> Result<Network> {
+    let table: ModelTable = experiment.model_as()?;
+    let config = KanConfig {
+        sizes: table.sizes,
+        grid: table.grid,
+        degree: table.degree,
+        range: table.range,
+        base: table.base,
+        bias: table.bias,
+        outside: table.outside,
+        sparsity: table.sparsity,
+    };
+    Network::new(&config.spec()?)
+}
+
+/// A run's network with the preparation of its data, to predict with.
+pub fn trained_kan(run: &Path) -> Result<TrainedNetwork> {
+    TrainedNetwork::of(run, |experiment, _| build(experiment))
+}
+
 impl KanTask {
     /// Reads or makes the data and builds the network; everything is checked here.
     pub fn new(experiment: &Experiment) -> Result<Self> {
-        let table: ModelTable = experiment.model_as()?;
-        let config = KanConfig {
-            sizes: table.sizes,
-            grid: table.grid,
-            degree: table.degree,
-            range: table.range,
-            base: table.base,
-            bias: table.bias,
-            outside: table.outside,
-            sparsity: table.sparsity,
-        };
-        let network = Network::new(&config.spec()?)?;
+        let network = build(experiment)?;
         let train = &experiment.train;
         let generated = |key: &str| -> Result<Option<Generated>> {
             let Some(value) = experiment.data.get(key) else {
@@ -154,7 +164,8 @@ impl KanTask {
         } else {
             let spec: DataSpec = experiment.data_as()?;
             let data = spec.load(&experiment.resolve(""), train.seed)?;
-            (Kind::Table, data.train, data.validation, data.notes)
+            let kind = Kind::Table(data.preparation);
+            (kind, data.train, data.validation, data.notes)
         };
         let classes = matches!(training.targets(), Targets::Classes { .. });
         let loss = train.loss.unwrap_or(match classes {
@@ -260,7 +271,7 @@ impl KanTask {
         }
         let mut metrics = vec![("validation_loss".to_string(), loss / weight)];
         let accuracy = hits as f64 / data.len() as f64;
-        match (self.kind, self.loss) {
+        match (&self.kind, self.loss) {
             (_, Loss::CrossEntropy) => metrics.push(("accuracy".into(), accuracy)),
             (Kind::Poker, _) => metrics.push(("best_action".into(), accuracy)),
             _ => metrics.push((
@@ -327,6 +338,13 @@ impl Task for KanTask {
             self.find_formulas(&own, run, &mut findings)?;
         }
         Ok(findings)
+    }
+
+    fn metadata(&self) -> Metadata {
+        match &self.kind {
+            Kind::Table(preparation) => vec![(PREPARATION.into(), preparation.to_json())],
+            _ => Vec::new(),
+        }
     }
 }
 

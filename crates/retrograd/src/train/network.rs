@@ -19,7 +19,7 @@ const EVALUATED: usize = 1024;
 /// Samples that a trained network is verified on.
 pub(crate) const SPECIMEN: usize = 8;
 /// The key of the preparation in a checkpoint's metadata.
-const PREPARATION: &str = "preparation";
+pub(crate) const PREPARATION: &str = "preparation";
 
 /// A network, its data and its measures.
 pub struct NetworkTask {
@@ -362,6 +362,14 @@ pub struct Predictions {
 impl TrainedNetwork {
     /// The best weights of a run's folder.
     pub fn open(run: &Path) -> Result<Self> {
+        Self::of(run, build)
+    }
+
+    /// The same for a family that builds its network in another way.
+    pub(crate) fn of(
+        run: &Path,
+        build: impl FnOnce(&Experiment, &Preparation) -> Result<Network>,
+    ) -> Result<Self> {
         let experiment = super::experiment_of(run)?;
         let path = super::model_file(run);
         let file = super::TensorFile::read(&path)?;
