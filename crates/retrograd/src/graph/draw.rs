@@ -148,7 +148,8 @@ pub fn drawing(
     const SIZE: f64 = 520.0;
     let point = |p: [f64; 2]| [20.0 + p[0] * (SIZE - 40.0), 20.0 + p[1] * (SIZE - 40.0)];
     let radius = if places.len() <= 60 { 9.0 } else { 2.5 };
-    let height = SIZE + 24.0;
+    let legend = legend(names, SIZE);
+    let height = legend.last().map_or(SIZE, |at| SIZE + at[1] + 12.0);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {SIZE} {height}\" \
          font-family=\"sans-serif\" font-size=\"12\">"
@@ -177,9 +178,8 @@ pub fn drawing(
                              <title>{i}</title></circle>"
         );
     }
-    let mut x = 20.0;
-    for (class, name) in names.iter().enumerate() {
-        let y = SIZE + 12.0;
+    for ((class, name), [x, y]) in names.iter().enumerate().zip(legend) {
+        let y = SIZE + y;
         let fill = colour(class as u32);
         let name = name.replace('&', "&amp;").replace('<', "&lt;");
         let _ = write!(
@@ -189,10 +189,24 @@ pub fn drawing(
             x + 9.0,
             y + 4.0
         );
-        x += 24.0 + 7.0 * name.chars().count() as f64;
     }
     svg.push_str("</svg>");
     svg
+}
+
+/// Where the names go below a drawing of that width: side by side, in as many lines as they need.
+fn legend(names: &[String], size: f64) -> Vec<[f64; 2]> {
+    let (mut x, mut y) = (20.0, 12.0);
+    let mut places = Vec::new();
+    for name in names {
+        let width = 24.0 + 7.0 * name.chars().count() as f64;
+        if x > 20.0 && x + width > size {
+            (x, y) = (20.0, y + 18.0);
+        }
+        places.push([x, y]);
+        x += width;
+    }
+    places
 }
 
 #[cfg(test)]
@@ -220,6 +234,21 @@ mod tests {
         }
         assert!((xy / (xx * yy).sqrt()).abs() > 0.999);
         assert_eq!(project(&[], 3), Vec::<[f64; 2]>::new());
+    }
+
+    #[test]
+    fn long_names_are_spread_over_lines_within_the_drawing() {
+        let names: Vec<String> = (0..7)
+            .map(|i| format!("Probabilistic_Methods_{i}"))
+            .collect();
+        let places = legend(&names, 520.0);
+        let width = 9.0 + 7.0 * 23.0;
+        assert!(places.iter().all(|&[x, _]| x >= 20.0 && x + width <= 520.0));
+        let mut lines: Vec<f64> = places.iter().map(|&[_, y]| y).collect();
+        lines.dedup();
+        assert_eq!(lines, [12.0, 30.0, 48.0, 66.0]);
+        let svg = drawing(&[], None, &[], &[], &names);
+        assert!(svg.contains("viewBox=\"0 0 520 598\""), "{svg}");
     }
 
     #[test]
