@@ -552,13 +552,31 @@ pub fn sum_pieces(
     parallel: bool,
     work: impl Fn(usize, &mut [f32]) + Send + Sync,
 ) {
+    sum_cut_pieces(pieces, 1, out, workspace, parallel, |i, _, row| {
+        work(i, row);
+    });
+}
+
+/// [`sum_pieces`] where every piece is cut into `cut` equal parts of the sums as well:
+/// `work(piece, part, sums)`. For long sums of few pieces.
+pub fn sum_cut_pieces(
+    pieces: usize,
+    cut: usize,
+    out: &mut [f32],
+    workspace: &mut Vec<f32>,
+    parallel: bool,
+    work: impl Fn(usize, usize, &mut [f32]) + Send + Sync,
+) {
     let len = out.len();
     if len == 0 || pieces == 0 {
         return;
     }
+    assert!(len.is_multiple_of(cut), "{len} sums in {cut} parts");
     workspace.clear();
     workspace.resize(pieces * len, 0.0);
-    for_each_chunk(workspace, len, parallel, |i, row| work(i, row));
+    for_each_chunk(workspace, len / cut, parallel, |i, row| {
+        work(i / cut, i % cut, row);
+    });
     let rows = &workspace[..];
     // A column is owned by one thread; 1024 columns a chunk keep the rows' reads contiguous.
     const COLUMNS: usize = 1024;

@@ -70,6 +70,9 @@ pub(crate) struct Forward<'a, T> {
     pub samples: usize,
     pub saved: &'a mut Saved<T>,
     pub pass: &'a Pass,
+    /// Whether y is wanted behind a ReLU; only where the layer [takes one](Describe::takes_relu),
+    /// and only of the fast kernels.
+    pub relu: bool,
 }
 
 /// The arguments of a layer's backward.
@@ -85,6 +88,8 @@ pub(crate) struct Backward<'a, T> {
     pub d_params: [Option<&'a mut [T]>; TENSORS],
     /// Overwritten.
     pub d_x: Option<&'a mut [T]>,
+    /// Whether forward put a ReLU behind this layer: y and d_y are those of the ReLU.
+    pub relu: bool,
 }
 
 /// What doesn't depend on the scalar.
@@ -109,6 +114,11 @@ pub(crate) trait Describe {
     fn set_buffer(&mut self, name: &str, buffer: &Buffer) -> Result<bool> {
         let _ = (name, buffer);
         Ok(false)
+    }
+
+    /// Whether the fast kernels do a ReLU behind this layer in the same pass.
+    fn takes_relu(&self) -> bool {
+        false
     }
 
     /// Lets running statistics follow a training step.

@@ -17,7 +17,7 @@ use super::upsample::Upsample;
 use crate::rng::Key;
 use crate::verify::mutants::LayerFault;
 use crate::verify::{Bundle, Case, FromBundle};
-use crate::{Buffer, Error, Grads, Layout, Model, Pass, Result, Scalar};
+use crate::{Buffer, Error, Grads, Kernels, Layout, Model, Pass, Result, Scalar, parallel};
 
 /// A layer as built, every shape known.
 pub(crate) enum Node {
@@ -89,6 +89,8 @@ pub struct Network {
     /// Where every layer's tensors are, by slot.
     pub(crate) tensors: Vec<[Range<usize>; TENSORS]>,
     layout: Layout,
+    /// Whether a layer and the ReLU behind it may be computed in one pass.
+    relu_behind: Vec<bool>,
     /// A deliberate fault, for the verifier's mutants.
     pub(crate) fault: Option<LayerFault>,
 }
@@ -158,6 +160,7 @@ impl Network {
             shapes: Vec::new(),
             tensors: Vec::new(),
             layout: Layout::new(),
+            relu_behind: Vec::new(),
             fault: None,
         };
         for (index, layer) in spec.layers.iter().enumerate() {
@@ -175,6 +178,9 @@ impl Network {
             network.shapes.push(shape);
             network.tensors.push(ranges);
         }
+        network.relu_behind = (0..network.nodes.len())
+            .map(|layer| network.has_relu_behind(layer))
+            .collect();
         Ok(network)
     }
 
@@ -253,6 +259,34 @@ impl Network {
             }
             other => other,
         }
+    }
+
+    /// Whether a ReLU, and nothing else, reads this layer, which can do it in the same pass.
+    fn has_relu_behind(&self, layer: usize) -> bool {
+        let takes = self.nodes[layer]
+            .describe()
+            .is_some_and(Describe::takes_relu);
+        let relu = matches!(
+            self.nodes.get(layer + 1),
+            Some(Node::Activation(Activation::Relu))
+        );
+        let value = Value::Of(layer);
+        let skipped = self
+            .nodes
+            .iter()
+            .any(|node| matches!(*node, Node::Concat(v) | Node::Add(v) if self.stored(v) == value));
+        takes && relu && !skipped
+    }
+
+    /// Whether this pass computes the layer and the ReLU behind it in one: the layer's own value
+    /// is then never stored. The fast kernels only, and not where a fault sits on either.
+    fn fuses<T: Scalar>(&self, layer: usize, pass: &Pass) -> bool {
+        let faulty = |at| self.fault.is_some_and(|fault| fault.at::<T>(at));
+        self.relu_behind[layer]
+            && pass.kernels == Kernels::Fast
+            && T::f32s(&[]).is_some()
+            && !faulty(layer)
+            && !faulty(layer + 1)
     }
 
     /// What a layer reads, after a forward.
@@ -353,10 +387,18 @@ impl Model for Network {
         tape.d_values.resize_with(self.nodes.len(), Vec::new);
         tape.saved.resize_with(self.nodes.len(), Saved::default);
         for (layer, node) in self.nodes.iter().enumerate() {
+            if layer > 0 && self.fuses::<T>(layer - 1, pass) {
+                continue;
+            }
+            let relu = self.fuses::<T>(layer, pass);
+            let to = layer + usize::from(relu);
+            if relu {
+                tape.values[layer].clear();
+            }
             let before = self.stored(Self::before(layer));
             let len = samples * self.shapes[layer].iter().product::<usize>();
             // Taken out, so that the values before it can be read meanwhile.
-            let mut y = std::mem::take(&mut tape.values[layer]);
+            let mut y = std::mem::take(&mut tape.values[to]);
             if let Some(built) = node.layer::<T>() {
                 let mut saved = std::mem::take(&mut tape.saved[layer]);
                 let io = Forward {
@@ -366,6 +408,7 @@ impl Model for Network {
                     samples,
                     saved: &mut saved,
                     pass,
+                    relu,
                 };
                 match &self.fault {
                     Some(fault) if fault.at::<T>(layer) => {
@@ -381,20 +424,19 @@ impl Model for Network {
                         let (a, b) = (x.len() / samples, other.len() / samples);
                         let rows = x.chunks_exact(a).zip(other.chunks_exact(b));
                         for ((x, other), y) in rows.zip(room(&mut y, len).chunks_exact_mut(a + b)) {
-                            y[..a].copy_from_slice(x);
-                            y[a..].copy_from_slice(other);
+                            copy(&mut y[..a], x);
+                            copy(&mut y[a..], other);
                         }
                     }
                     Node::Add(with) => {
                         let [x, other] = [before, self.stored(with)].map(|v| tape.value(v, input));
-                        for ((y, &x), &o) in room(&mut y, len).iter_mut().zip(x).zip(other) {
-                            *y = x + o;
-                        }
+                        copy(room(&mut y, len), x);
+                        add(&mut y, other);
                     }
                     _ => {}
                 }
             }
-            tape.values[layer] = y;
+            tape.values[to] = y;
         }
     }
 
@@ -457,6 +499,13 @@ impl Model for Network {
             if !wanted[layer] || matches!(self.nodes[layer], Node::Flatten) {
                 continue;
             }
+            if layer > 0 && written[layer] && self.fuses::<T>(layer - 1, pass) {
+                // The layer before it takes its gradient, and masks it.
+                tape.d_values.swap(layer - 1, layer);
+                written[layer - 1] = true;
+                continue;
+            }
+            let relu = self.fuses::<T>(layer, pass);
             let d_y = std::mem::take(&mut tape.d_values[layer]);
             if !written[layer] {
                 // Nothing after it reads this value.
@@ -494,13 +543,14 @@ impl Model for Network {
                 let io = Backward {
                     params: self.params_of(layer, params),
                     x,
-                    y: &tape.values[layer],
+                    y: &tape.values[layer + usize::from(relu)],
                     d_y: &d_y,
                     samples,
                     saved: &mut saved,
                     pass,
                     d_params: self.d_params_of(layer, d_params.as_deref_mut()),
                     d_x,
+                    relu,
                 };
                 match &self.fault {
                     Some(fault) if fault.at::<T>(layer) => {
@@ -567,13 +617,17 @@ impl Model for Network {
                         if *is_written {
                             add(d_value, &d_y[range.clone()]);
                         } else {
-                            d_value.copy_from_slice(&d_y[range.clone()]);
+                            copy(d_value, &d_y[range.clone()]);
                         }
                     }
                     *is_written = true;
                 }
             }
             tape.d_values[layer] = d_y;
+            if relu {
+                // Back to where the next step grows it.
+                tape.d_values.swap(layer, layer + 1);
+            }
         }
     }
 
@@ -611,7 +665,14 @@ impl Model for Network {
                 pattern.extend(weights.map(|&w| u32::from(w > T::ZERO)));
             }
             if let Some(built) = node.layer::<T>() {
-                let x = tape.value(self.stored(Self::before(layer)), input);
+                let mut before = self.stored(Self::before(layer));
+                if let Value::Of(l) = before
+                    && tape.values[l].is_empty()
+                {
+                    // In one pass with this ReLU, whose output is positive where its input is.
+                    before = Value::Of(layer);
+                }
+                let x = tape.value(before, input);
                 built.pattern(x, &tape.saved[layer], pattern);
             }
         }
@@ -659,10 +720,22 @@ impl Model for Network {
 /// The most layers; bookkeeping of a backward pass lives on the stack.
 pub(crate) const MAX_LAYERS: usize = 1024;
 
+/// Elements of a piece of a copy or a sum, and from where on pieces go to threads: such work
+/// moves a few numbers a nanosecond, and waking a thread takes some 5 µs.
+const PIECE: usize = 1 << 15;
+
 fn add<T: Scalar>(to: &mut [T], from: &[T]) {
-    for (a, &b) in to.iter_mut().zip(from) {
-        *a += b;
-    }
+    parallel::for_each_chunk(to, PIECE, from.len() >= 4 * PIECE, |i, to| {
+        for (a, &b) in to.iter_mut().zip(&from[i * PIECE..]) {
+            *a += b;
+        }
+    });
+}
+
+fn copy<T: Scalar>(to: &mut [T], from: &[T]) {
+    parallel::for_each_chunk(to, PIECE, from.len() >= 4 * PIECE, |i, to| {
+        to.copy_from_slice(&from[i * PIECE..][..to.len()]);
+    });
 }
 
 impl FromBundle for Network {

@@ -2,6 +2,7 @@ use super::*;
 use crate::model::{Grads, Model, Pass};
 use crate::rng::Key;
 use crate::verify::{Bundle, FromBundle};
+use crate::{Kernels, Scalar};
 
 fn bundles() -> Vec<Bundle> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference");
@@ -19,6 +20,29 @@ fn worst(ours: &[f64], theirs: &[f64], floor: f64) -> f64 {
     ours.iter()
         .zip(theirs)
         .fold(0.0_f64, |a, (x, y)| a.max((x - y).abs() / scale))
+}
+
+/// What a network computes: output, input gradient, parameter gradient.
+pub(super) fn passes<T: Scalar>(
+    network: &Network,
+    params: &[T],
+    x: &[T],
+    d_y: &[T],
+    kernels: Kernels,
+) -> [Vec<T>; 3] {
+    let pass = Pass {
+        kernels,
+        ..Pass::training(Key::new(0))
+    };
+    let mut tape = NetworkTape::default();
+    let x = x.to_vec();
+    network.forward(params, &x, &pass, &mut tape);
+    let y = network.output(&tape).to_vec();
+    let mut d_params = vec![T::ZERO; params.len()];
+    let mut d_x = vec![T::ZERO; x.len()];
+    let grads = Grads::both(&mut d_params, &mut d_x);
+    network.backward(params, &x, &pass, &mut tape, d_y, grads);
+    [y, d_x, d_params]
 }
 
 #[test]

@@ -1,17 +1,15 @@
-//! f32: direct convolution with pixels in lanes, SIMD and threads.
+//! f32, SIMD and threads. Stride 1 works on [tiles](super::tile); what follows is for larger strides.
 //!
 //! The input is copied once into planes with their border around them (and room to read past the
-//! end), so that the inner loops know no border. With stride 1 a tap (i, u, v) of the kernel is
-//! then a fixed distance in that copy: forward multiplies 16 or 32 neighbouring pixels by a
-//! broadcast weight for up to 8 output channels at a time; the weight gradient multiplies the same
-//! pixels by those of d_y, 16 lanes of partial sums for 6 taps × 4 channels in registers. With a
-//! larger stride the taps of a band of rows are gathered first. The input gradient is a
-//! convolution of d_y, spread out by the stride, with the kernel turned around.
+//! end), so that the inner loops know no border, and the taps of a band of rows are gathered from
+//! it. The input gradient is a convolution of d_y, spread out by the stride, with the kernel
+//! turned around.
 //!
 //! A piece is a band of rows of one sample and owns its part of the output. Weight gradients are
 //! summed per piece, at most a few hundred terms a lane, and the pieces in order in f64.
 
 use super::Conv2d;
+use super::tile::{self, Source};
 use crate::nn::spec::PaddingMode;
 use crate::parallel::{self, Band};
 use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
@@ -76,7 +74,80 @@ pub(crate) fn border(conv: &Conv2d, x: &[f32], bordered: &mut [f32]) {
     );
 }
 
+/// y, behind a ReLU where `relu` (stride 1 only). `bordered` keeps what the weight gradient of a
+/// larger stride reads.
 pub(crate) fn forward(
+    conv: &Conv2d,
+    samples: usize,
+    weight: &[f32],
+    bias: &[f32],
+    x: &[f32],
+    relu: bool,
+    bordered: &mut Vec<f32>,
+    y: &mut [f32],
+) {
+    if conv.stride == 1 {
+        let shape = correlation(conv, samples);
+        let kk = conv.kernel * conv.kernel;
+        let weight_at = |o: usize, i: usize, uv: usize| weight[(o * shape.inputs + i) * kk + uv];
+        return tile::correlate(&shape, Source::plain(x), weight_at, bias, relu, y);
+    }
+    bordered.resize(bordered_len(conv, samples), 0.0);
+    border(conv, x, bordered);
+    forward_strided(conv, samples, weight, bias, bordered, y);
+}
+
+/// The forward correlation of a convolution of stride 1.
+fn correlation(conv: &Conv2d, samples: usize) -> tile::Correlation {
+    tile::Correlation {
+        samples,
+        groups: conv.groups,
+        inputs: conv.inputs / conv.groups,
+        outputs: conv.outputs / conv.groups,
+        kernel: conv.kernel,
+        dilation: conv.dilation,
+        before: conv.padding as isize,
+        reflect: conv.padding_mode == PaddingMode::Reflect,
+        height: conv.height,
+        width: conv.width,
+        out_height: conv.out_height(),
+        out_width: conv.out_width(),
+    }
+}
+
+/// The input gradient of stride 1 and a border of zeros: the correlation of d_y with the kernel
+/// turned around, with as much border as it reaches.
+fn turned(
+    conv: &Conv2d,
+    samples: usize,
+    weight: &[f32],
+    bias: &[f32],
+    d_y: Source<'_>,
+    d_x: &mut [f32],
+) {
+    let forward = correlation(conv, samples);
+    let (group_in, group_out) = (forward.inputs, forward.outputs);
+    let shape = tile::Correlation {
+        inputs: group_out,
+        outputs: group_in,
+        before: (conv.dilation * (conv.kernel - 1)) as isize - conv.padding as isize,
+        reflect: false,
+        height: forward.out_height,
+        width: forward.out_width,
+        out_height: conv.height,
+        out_width: conv.width,
+        ..forward
+    };
+    // Channel `i` counts over all groups; W[o, i within the group, u, v].
+    let kk = conv.kernel * conv.kernel;
+    let weight_at = |i: usize, o: usize, uv: usize| {
+        let (group, i) = (i / group_in, i % group_in);
+        weight[((group * group_out + o) * group_in + i) * kk + kk - 1 - uv]
+    };
+    tile::correlate(&shape, d_y, weight_at, bias, false, d_x);
+}
+
+fn forward_strided(
     conv: &Conv2d,
     samples: usize,
     weight: &[f32],
@@ -113,55 +184,38 @@ pub(crate) fn backward_input(
     samples: usize,
     weight: &[f32],
     bias: &[f32],
-    d_y: &[f32],
+    d_y: Source<'_>,
     d_x: &mut [f32],
 ) {
     if conv.padding_mode == PaddingMode::Reflect && conv.padding > 0 {
         return backward_input_reflected(conv, samples, weight, d_y, d_x);
     }
-    let (k, d, s, p) = (conv.kernel, conv.dilation, conv.stride, conv.padding);
-    let (out_height, out_width) = (conv.out_height(), conv.out_width());
-    // d_y spread out by the stride, with as much border as the turned kernel reaches.
-    let before = (d * (k - 1)).saturating_sub(p);
-    let high = before + ((out_height - 1) * s + 1).max(conv.height + p);
-    let wide = before + ((out_width - 1) * s + 1).max(conv.width + p);
-    let planes = samples * conv.outputs * high * wide;
-    parallel::with_scratch(planes + SLACK, |spread| {
-        spread[planes..].fill(0.0);
-        let parallel = planes >= PARALLEL / 8;
-        parallel::for_each_chunk(&mut spread[..planes], high * wide, parallel, |i, plane| {
+    if conv.stride == 1 {
+        return turned(conv, samples, weight, bias, d_y, d_x);
+    }
+    // d_y spread out by the stride: that of the same convolution without one.
+    let dense = Conv2d {
+        stride: 1,
+        ..conv.clone()
+    };
+    let (s, out_height, out_width) = (conv.stride, conv.out_height(), conv.out_width());
+    let (high, wide) = (dense.out_height(), dense.out_width());
+    parallel::with_scratch(samples * conv.outputs * high * wide, |spread| {
+        let parallel = spread.len() >= PARALLEL / 8;
+        parallel::for_each_chunk(spread, high * wide, parallel, |i, plane| {
             plane.fill(0.0);
-            let d_y = &d_y[i * out_height * out_width..][..out_height * out_width];
-            for (r, d_y) in d_y.chunks_exact(out_width).enumerate() {
-                let row = &mut plane[(before + r * s) * wide + before..][..(out_width - 1) * s + 1];
+            let d_y = &d_y.values[i * out_height * out_width..][..out_height * out_width];
+            for (row, d_y) in plane
+                .chunks_exact_mut(wide)
+                .step_by(s)
+                .zip(d_y.chunks_exact(out_width))
+            {
                 for (to, &d) in row.iter_mut().step_by(s).zip(d_y) {
                     *to = d;
                 }
             }
         });
-        let (group_in, group_out) = (conv.inputs / conv.groups, conv.outputs / conv.groups);
-        let offset = |tap: usize| {
-            let (o, u, v) = (tap / (k * k), tap / k % k, tap % k);
-            ((o * high + before + p - d * u) * wide + before + p - d * v) as u32
-        };
-        let shape = Correlation {
-            groups: conv.groups,
-            outputs: group_in,
-            taps: group_out * k * k,
-            stride: 1,
-            source_wide: wide,
-            source_sample: conv.outputs * high * wide,
-            source_group: group_out * high * wide,
-            height: conv.height,
-            width: conv.width,
-        };
-        // Channel `i` counts over all groups; W[o, i within the group, u, v].
-        let weight_at = |i: usize, tap: usize| {
-            let (group, i) = (i / group_in, i % group_in);
-            let (o, uv) = (tap / (k * k), tap % (k * k));
-            weight[((group * group_out + o) * group_in + i) * k * k + uv]
-        };
-        correlate(&shape, samples, spread, offset, weight_at, bias, d_x);
+        turned(&dense, samples, weight, bias, Source::plain(spread), d_x);
     });
 }
 
@@ -170,7 +224,7 @@ fn backward_input_reflected(
     conv: &Conv2d,
     samples: usize,
     weight: &[f32],
-    d_y: &[f32],
+    d_y: Source<'_>,
     d_x: &mut [f32],
 ) {
     let (high, wide) = conv.padded();
@@ -191,15 +245,21 @@ fn backward_input_reflected(
     });
 }
 
-/// d_W and d_b, added to what is there.
+/// d_W and d_b, added to what is there; `bordered` is what forward left.
 pub(crate) fn backward_weight(
     conv: &Conv2d,
     samples: usize,
+    x: &[f32],
     bordered: &[f32],
-    d_y: &[f32],
+    d_y: Source<'_>,
     d_weight: Option<&mut [f32]>,
     d_bias: Option<&mut [f32]>,
 ) {
+    if conv.stride == 1 {
+        let shape = correlation(conv, samples);
+        return tile::weight_gradient(&shape, x, d_y, d_weight, d_bias);
+    }
+    let d_y = d_y.values;
     let (height, width) = (conv.out_height(), conv.out_width());
     if let Some(d_bias) = d_bias {
         bias_gradient(samples, conv.outputs, d_y, d_bias);
@@ -243,25 +303,15 @@ pub(crate) fn backward_weight(
                     let d_y = &d_y[(n * conv.outputs + g * group_out) * height * width..];
                     let d_y = &d_y[first * width..];
                     let sums = &mut sums[g * group_out * taps..][..group_out * taps];
-                    if s == 1 {
+                    gathered(source, offsets, s, wide, width, count, |panel, offsets| {
                         let taps = Taps {
                             offsets,
-                            row: wide,
+                            row: width,
                             width,
                         };
                         let d_plane = height * width;
-                        dispatch!(simd::level(), simd => products(simd, source, &taps, d_y, d_plane, count, group_out, sums));
-                    } else {
-                        gathered(source, offsets, s, wide, width, count, |panel, offsets| {
-                            let taps = Taps {
-                                offsets,
-                                row: width,
-                                width,
-                            };
-                            let d_plane = height * width;
-                            dispatch!(simd::level(), simd => products(simd, panel, &taps, d_y, d_plane, count, group_out, sums));
-                        });
-                    }
+                        dispatch!(simd::level(), simd => products(simd, panel, &taps, d_y, d_plane, count, group_out, sums));
+                    });
                 }
             },
         );
@@ -362,35 +412,24 @@ fn correlate(
                             channels(simd, source, taps, packed, bias, g * outputs, outputs, count, &mut band)
                         });
                     };
-                    if stride == 1 {
-                        run(
-                            source,
-                            &Taps {
-                                offsets,
-                                row: shape.source_wide,
-                                width,
-                            },
-                        );
-                    } else {
-                        gathered(
-                            source,
-                            offsets,
-                            stride,
-                            shape.source_wide,
-                            width,
-                            count,
-                            |panel, offsets| {
-                                run(
-                                    panel,
-                                    &Taps {
-                                        offsets,
-                                        row: width,
-                                        width,
-                                    },
-                                );
-                            },
-                        );
-                    }
+                    gathered(
+                        source,
+                        offsets,
+                        stride,
+                        shape.source_wide,
+                        width,
+                        count,
+                        |panel, offsets| {
+                            run(
+                                panel,
+                                &Taps {
+                                    offsets,
+                                    row: width,
+                                    width,
+                                },
+                            );
+                        },
+                    );
                 }
             },
         );

@@ -17,8 +17,9 @@ mod gpu;
 mod reference;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tile;
 
-use super::layer::{Backward, Describe, Forward, Layer, TENSORS, TensorSpec, room, uniform};
+use super::layer::{Backward, Describe, Forward, Layer, TENSORS, TensorSpec, uniform};
 use super::spec::PaddingMode;
 use crate::rng::Stream;
 use crate::{Kernels, Scalar};
@@ -89,6 +90,10 @@ impl Describe for Conv2d {
         let fan_in = self.inputs / self.groups * self.kernel * self.kernel;
         uniform(len, 1.0 / (fan_in as f64).sqrt(), stream)
     }
+
+    fn takes_relu(&self) -> bool {
+        self.stride == 1
+    }
 }
 
 impl<T: Scalar> Layer<T> for Conv2d {
@@ -96,27 +101,26 @@ impl<T: Scalar> Layer<T> for Conv2d {
         if io.pass.kernels == Kernels::Fast
             && let [Some(weight), Some(bias), Some(x)] =
                 [io.params[0], io.params[1], io.x].map(T::f32s)
+            && let (Some(bordered), Some(y)) = (T::f32_vec(&mut io.saved.values), T::f32s_mut(io.y))
         {
-            let bordered = room(&mut io.saved.values, cpu::bordered_len(self, io.samples));
-            let (Some(bordered), Some(y)) = (T::f32s_mut(bordered), T::f32s_mut(io.y)) else {
-                return;
-            };
-            cpu::border(self, x, bordered);
-            return cpu::forward(self, io.samples, weight, bias, bordered, y);
+            return cpu::forward(self, io.samples, weight, bias, x, io.relu, bordered, y);
         }
         reference::forward(self, io);
     }
 
     fn backward(&self, io: Backward<'_, T>) {
         if io.pass.kernels == Kernels::Fast
-            && let [Some(weight), Some(d_y), Some(bordered)] =
-                [io.params[0], io.d_y, &io.saved.values[..]].map(T::f32s)
+            && let [Some(weight), Some(x), Some(y), Some(values)] =
+                [io.params[0], io.x, io.y, io.d_y].map(T::f32s)
+            && let Some(bordered) = T::f32s(&io.saved.values)
         {
+            let relu = io.relu.then_some(y);
+            let d_y = tile::Source { values, relu };
             if let Some(d_x) = io.d_x.and_then(T::f32s_mut) {
                 cpu::backward_input(self, io.samples, weight, &[], d_y, d_x);
             }
             let [d_weight, d_bias, _] = io.d_params.map(|d| d.and_then(T::f32s_mut));
-            return cpu::backward_weight(self, io.samples, bordered, d_y, d_weight, d_bias);
+            return cpu::backward_weight(self, io.samples, x, bordered, d_y, d_weight, d_bias);
         }
         reference::backward(self, io);
     }

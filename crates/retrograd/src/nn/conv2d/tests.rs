@@ -1,32 +1,10 @@
 use proptest::prelude::*;
 
+use super::super::Network;
 use super::super::spec::{LayerSpec, NetworkSpec, PaddingMode};
-use super::super::{Network, NetworkTape};
+use super::super::tests::passes as compute;
 use crate::rng::Key;
-use crate::{Grads, Kernels, Model, Pass, Scalar, parallel, scalar};
-
-/// What one configuration computes: output, input gradient, parameter gradient.
-fn compute<T: Scalar>(
-    network: &Network,
-    params: &[T],
-    x: &[T],
-    d_y: &[T],
-    kernels: Kernels,
-) -> [Vec<T>; 3] {
-    let pass = Pass {
-        kernels,
-        ..Pass::training(Key::new(0))
-    };
-    let mut tape = NetworkTape::default();
-    let x = x.to_vec();
-    network.forward(params, &x, &pass, &mut tape);
-    let y = network.output(&tape).to_vec();
-    let mut d_params = vec![T::ZERO; params.len()];
-    let mut d_x = vec![T::ZERO; x.len()];
-    let grads = Grads::both(&mut d_params, &mut d_x);
-    network.backward(params, &x, &pass, &mut tape, d_y, grads);
-    [y, d_x, d_params]
-}
+use crate::{Kernels, Model, parallel, scalar};
 
 fn values(purpose: &str, len: usize) -> Vec<f64> {
     let mut stream = Key::new(5).purpose(purpose).stream();
@@ -134,12 +112,95 @@ proptest! {
     }
 }
 
+/// In one pass or in two, a convolution and its ReLU have the same bits: the same sums, then the
+/// maximum with 0; and the same masked gradient through the same kernels.
+fn check_relu(layer: &LayerSpec, shape: [usize; 3], samples: usize) {
+    let text = format!("{layer:?} on {samples} × {shape:?}");
+    let network = |layers: Vec<LayerSpec>| Network::new(&NetworkSpec::new(&shape, layers));
+    let Ok(alone) = network(vec![layer.clone()]) else {
+        return;
+    };
+    let fused = network(vec![layer.clone(), LayerSpec::Relu {}]).unwrap();
+    let [params, x, d_y] = [
+        ("params", alone.layout().len()),
+        ("x", samples * alone.input_len()),
+        ("d_y", samples * alone.output_len()),
+    ]
+    .map(|(purpose, len)| scalar::cast::<f64, f32>(&values(purpose, len)));
+    let [mut y, ..] = compute(&alone, &params, &x, &d_y, Kernels::Fast);
+    let mut masked = d_y.clone();
+    for (y, d) in y.iter_mut().zip(&mut masked) {
+        if *y <= 0.0 {
+            (*y, *d) = (0.0, 0.0);
+        }
+    }
+    let [_, d_x, d_params] = compute(&alone, &params, &x, &masked, Kernels::Fast);
+    for threads in [1, 2, 7] {
+        let ours = parallel::with_threads(threads, || {
+            compute(&fused, &params, &x, &d_y, Kernels::Fast)
+        });
+        assert_eq!(ours[0], y, "{text}: output, {threads} threads");
+        assert_eq!(ours[1], d_x, "{text}: input gradient, {threads} threads");
+        assert_eq!(ours[2], d_params, "{text}: gradient, {threads} threads");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn a_relu_in_the_same_pass_changes_no_bit(
+        (groups, group_in, group_out) in (1..3_usize, 1..5_usize, 1..10_usize),
+        (kernel, stride, dilation) in (1..4_usize, 1..3_usize, 1..3_usize),
+        (padding, reflect) in (0..3_usize, any::<bool>()),
+        (height, width, samples) in (1..20_usize, 1..40_usize, 1..4_usize),
+    ) {
+        let padding_mode = if reflect { PaddingMode::Reflect } else { PaddingMode::Zeros };
+        let layer = LayerSpec::Conv2d {
+            out: groups * group_out, kernel, stride, padding, padding_mode, dilation, groups,
+            bias: true,
+        };
+        check_relu(&layer, [groups * group_in, height, width], samples);
+    }
+}
+
+/// A value that a skip reads as well is not swallowed by the ReLU behind it.
+#[test]
+fn a_skip_from_before_a_relu_reads_what_was_there() {
+    let layers = vec![
+        LayerSpec::conv2d(3, 3, 1),
+        LayerSpec::Relu {},
+        LayerSpec::Concat { with: 0 },
+        LayerSpec::conv2d(2, 3, 1),
+    ];
+    let network = Network::new(&NetworkSpec::new(&[2, 9, 21], layers)).unwrap();
+    let params = scalar::cast::<f32, f64>(&network.init(1));
+    let (x, d_y) = (
+        values("x", network.input_len()),
+        values("d_y", network.output_len()),
+    );
+    let exact = compute(&network, &params, &x, &d_y, Kernels::Reference);
+    let [params, x, d_y] = [&params, &x, &d_y].map(|v| scalar::cast::<f64, f32>(v));
+    let fast = compute(&network, &params, &x, &d_y, Kernels::Fast);
+    // Sums of at most 400 terms of size 1: 400 · 400 · 2⁻²⁴ in the worst case.
+    for (fast, exact) in fast.iter().zip(&exact) {
+        for (&fast, &exact) in fast.iter().zip(exact) {
+            assert!((f64::from(fast) - exact).abs() < 1e-2, "{fast} for {exact}");
+        }
+    }
+}
+
 /// Sizes at which the kernels' blocks and the threads are full.
 #[test]
 fn larger_convolutions_agree_and_have_the_same_bits_on_every_number_of_threads() {
     check(LayerSpec::conv2d(16, 3, 1), [1, 70, 67], 2);
     check(LayerSpec::conv2d(16, 3, 1), [16, 66, 130], 2);
     check(LayerSpec::conv2d(1, 3, 1), [16, 65, 100], 1);
+    // More columns than are copied together, more channels than are summed together, and few
+    // pixels for many weights.
+    check(LayerSpec::conv2d(2, 3, 1), [2, 5, 1100], 1);
+    check(LayerSpec::conv2d(32, 3, 1), [70, 20, 33], 1);
+    check_relu(&LayerSpec::conv2d(16, 3, 1), [16, 66, 130], 2);
 }
 
 /// The denoiser 1-16-16-1.

@@ -17,8 +17,9 @@
 mod gpu;
 mod reference;
 
+use super::conv2d::tile::Source;
 use super::conv2d::{Conv2d, cpu};
-use super::layer::{Backward, Describe, Forward, Layer, TENSORS, TensorSpec, room, uniform};
+use super::layer::{Backward, Describe, Forward, Layer, TENSORS, TensorSpec, uniform};
 use super::spec::PaddingMode;
 use crate::rng::Stream;
 use crate::{Kernels, Scalar};
@@ -85,6 +86,7 @@ impl<T: Scalar> Layer<T> for ConvTranspose2d {
                 [io.params[0], io.params[1], io.x].map(T::f32s)
             && let Some(y) = T::f32s_mut(io.y)
         {
+            let x = Source::plain(x);
             return cpu::backward_input(&self.adjoint(), io.samples, weight, bias, x, y);
         }
         reference::forward(self, io);
@@ -95,16 +97,18 @@ impl<T: Scalar> Layer<T> for ConvTranspose2d {
             && let [Some(weight), Some(x), Some(d_y)] = [io.params[0], io.x, io.d_y].map(T::f32s)
         {
             let conv = self.adjoint();
-            let bordered = room(&mut io.saved.values, cpu::bordered_len(&conv, io.samples));
-            let Some(bordered) = T::f32s_mut(bordered) else {
+            let Some(bordered) = T::f32_vec(&mut io.saved.values) else {
                 return;
             };
-            cpu::border(&conv, d_y, bordered);
             if let Some(d_x) = io.d_x.and_then(T::f32s_mut) {
-                cpu::forward(&conv, io.samples, weight, &[], bordered, d_x);
+                cpu::forward(&conv, io.samples, weight, &[], d_y, false, bordered, d_x);
+            } else if self.stride > 1 {
+                bordered.resize(cpu::bordered_len(&conv, io.samples), 0.0);
+                cpu::border(&conv, d_y, bordered);
             }
             let [d_weight, d_bias, _] = io.d_params.map(|d| d.and_then(T::f32s_mut));
-            cpu::backward_weight(&conv, io.samples, bordered, x, d_weight, None);
+            let x = Source::plain(x);
+            cpu::backward_weight(&conv, io.samples, d_y, bordered, x, d_weight, None);
             if let Some(d_bias) = d_bias {
                 cpu::bias_gradient(io.samples, self.outputs, d_y, d_bias);
             }

@@ -6,11 +6,14 @@
 //!
 //! Windows may overlap (stride < kernel): gradients add up.
 
+mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
+#[cfg(test)]
+mod tests;
 
 use super::layer::{Backward, Describe, Forward, Layer, Saved};
-use crate::Scalar;
+use crate::{Kernels, Scalar};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PoolKind {
@@ -53,6 +56,11 @@ impl<T: Scalar> Layer<T> for Pool {
         if self.kind == PoolKind::Max {
             io.saved.indices.resize(io.y.len(), 0);
         }
+        if io.pass.kernels == Kernels::Fast
+            && let (Some(x), Some(y)) = (T::f32s(io.x), T::f32s_mut(io.y))
+        {
+            return cpu::forward(self, x, y, &mut io.saved.indices);
+        }
         for (p, (x, y)) in planes
             .zip(io.y.chunks_exact_mut(height * width))
             .enumerate()
@@ -86,6 +94,11 @@ impl<T: Scalar> Layer<T> for Pool {
     fn backward(&self, io: Backward<'_, T>) {
         let Some(d_x) = io.d_x else { return };
         let (height, width) = (self.out_height(), self.out_width());
+        if io.pass.kernels == Kernels::Fast
+            && let (Some(d_y), Some(d_x)) = (T::f32s(io.d_y), T::f32s_mut(d_x))
+        {
+            return cpu::backward(self, &io.saved.indices, d_y, d_x);
+        }
         let share = T::from_f64(1.0 / (self.kernel * self.kernel) as f64);
         let planes = d_x.chunks_exact_mut(self.height * self.width);
         for (p, (d_x, d_y)) in planes.zip(io.d_y.chunks_exact(height * width)).enumerate() {

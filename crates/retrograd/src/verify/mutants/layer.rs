@@ -235,6 +235,7 @@ impl LayerFault {
             pass,
             mut d_params,
             d_x,
+            relu,
         } = io;
         let to = d_params[slot].take();
         let mut own = vec![T::ZERO; to.as_ref().map_or(0, |to| to.len())];
@@ -250,6 +251,7 @@ impl LayerFault {
             pass,
             d_params: shown,
             d_x,
+            relu,
         });
         if let Some(to) = to {
             let own = Self::tensor(layer, slot, transform, &own, samples);
