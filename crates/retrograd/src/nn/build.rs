@@ -14,6 +14,11 @@ use super::spec::{LayerSpec, PaddingMode};
 use super::upsample::Upsample;
 use crate::{Error, Result};
 
+/// The largest kernel, stride, dilation and scale: beyond it sizes would overflow.
+const MOST_PIXELS: usize = 1 << 16;
+/// The most values of one sample of a layer's output: positions are 32 bits wide.
+const MOST_VALUES: usize = 1 << 31;
+
 impl Network {
     /// Checks one layer against the shape before it, and gives the layer and its output's shape.
     pub(super) fn build(&self, index: usize, spec: &LayerSpec) -> Result<(Node, Vec<usize>)> {
@@ -122,6 +127,20 @@ impl Network {
                     groups: positive("groups", groups)?,
                     bias,
                 };
+                // A wider border shows nothing but itself, and would take memory without end.
+                let most = height.max(width).max(kernel.saturating_mul(dilation));
+                if padding > most {
+                    let needed = format!(
+                        "at most {most}: the image ({height} × {width}) or the kernel's span"
+                    );
+                    return Err(Error::invalid(at("padding"), padding, needed));
+                }
+                for (name, value) in [("kernel", kernel), ("dilation", dilation)] {
+                    if value > MOST_PIXELS {
+                        let needed = format!("at most {MOST_PIXELS}");
+                        return Err(Error::invalid(at(name), value, needed));
+                    }
+                }
                 if inputs % groups != 0 || out % groups != 0 {
                     let needed = format!("a divisor of {inputs} inputs and {out} outputs");
                     return Err(Error::invalid(at("groups"), groups, needed));
@@ -157,6 +176,13 @@ impl Network {
                     padding,
                     bias,
                 };
+                for (name, value) in [("kernel", kernel), ("stride", stride), ("padding", padding)]
+                {
+                    if value > MOST_PIXELS {
+                        let needed = format!("at most {MOST_PIXELS}");
+                        return Err(Error::invalid(at(name), value, needed));
+                    }
+                }
                 if 2 * padding >= (height.min(width) - 1) * stride + kernel {
                     return Err(Error::invalid(
                         at("padding"),
@@ -190,6 +216,10 @@ impl Network {
             LayerSpec::Upsample { scale } => {
                 let [channels, height, width] = image()?;
                 let scale = positive("scale", scale)?;
+                if scale > MOST_PIXELS {
+                    let needed = format!("at most {MOST_PIXELS}");
+                    return Err(Error::invalid(at("scale"), scale, needed));
+                }
                 let shape = vec![channels, height * scale, width * scale];
                 Ok((Node::Upsample(Upsample { scale, width }), shape))
             }
@@ -265,4 +295,19 @@ impl Network {
             LayerSpec::Sigmoid {} => activation(Activation::Sigmoid),
         }
     }
+}
+
+/// Whether one sample of a layer's output can be counted, and be meant.
+pub(super) fn check_size(index: usize, shape: &[usize]) -> Result<()> {
+    let values = shape
+        .iter()
+        .try_fold(1_usize, |n, &size| n.checked_mul(size));
+    if values.is_none_or(|n| n > MOST_VALUES) {
+        return Err(Error::invalid(
+            format!("model.layers[{index}]"),
+            format!("an output of {shape:?}"),
+            format!("at most {MOST_VALUES} values a sample"),
+        ));
+    }
+    Ok(())
 }

@@ -9,6 +9,7 @@ pub(crate) mod conv2d;
 pub(crate) mod conv_transpose2d;
 pub(crate) mod dense;
 pub(crate) mod dropout;
+mod fused;
 pub mod gemm;
 pub(crate) mod kan;
 pub(crate) mod layer;

@@ -7,6 +7,7 @@ use super::conv_transpose2d::ConvTranspose2d;
 use super::conv2d::Conv2d;
 use super::dense::Dense;
 use super::dropout::Dropout;
+use super::fused::Fused;
 use super::kan::Kan;
 use super::layer::{Backward, Describe, Forward, Layer, Saved, TENSORS, room};
 use super::norm::Norm;
@@ -17,7 +18,7 @@ use super::upsample::Upsample;
 use crate::rng::Key;
 use crate::verify::mutants::LayerFault;
 use crate::verify::{Bundle, Case, FromBundle};
-use crate::{Buffer, Error, Grads, Kernels, Layout, Model, Pass, Result, Scalar, parallel};
+use crate::{Buffer, Error, Grads, Layout, Model, Pass, Result, Scalar, parallel};
 
 /// A layer as built, every shape known.
 pub(crate) enum Node {
@@ -68,7 +69,7 @@ impl Node {
         any_layer!(self, layer => Some(layer), None)
     }
 
-    fn describe(&self) -> Option<&dyn Describe> {
+    pub(super) fn describe(&self) -> Option<&dyn Describe> {
         any_layer!(self, layer => Some(layer), None)
     }
 
@@ -89,8 +90,8 @@ pub struct Network {
     /// Where every layer's tensors are, by slot.
     pub(crate) tensors: Vec<[Range<usize>; TENSORS]>,
     layout: Layout,
-    /// Whether a layer and the ReLU behind it may be computed in one pass.
-    relu_behind: Vec<bool>,
+    /// What the fast kernels compute together.
+    pub(super) fused: Fused,
     /// A deliberate fault, for the verifier's mutants.
     pub(crate) fault: Option<LayerFault>,
 }
@@ -100,10 +101,10 @@ pub struct NetworkTape<T> {
     /// Every layer's output (empty where it is another name for an earlier one).
     values: Vec<Vec<T>>,
     d_values: Vec<Vec<T>>,
-    saved: Vec<Saved<T>>,
+    pub(super) saved: Vec<Saved<T>>,
     /// For a gradient that is added to one already there.
     added: Vec<T>,
-    samples: usize,
+    pub(super) samples: usize,
 }
 
 impl<T> Default for NetworkTape<T> {
@@ -160,11 +161,12 @@ impl Network {
             shapes: Vec::new(),
             tensors: Vec::new(),
             layout: Layout::new(),
-            relu_behind: Vec::new(),
+            fused: Fused::default(),
             fault: None,
         };
         for (index, layer) in spec.layers.iter().enumerate() {
             let (node, shape) = network.build(index, layer)?;
+            super::build::check_size(index, &shape)?;
             let mut ranges = [(); TENSORS].map(|()| 0..0);
             if let Some(describe) = node.describe() {
                 for (range, tensor) in ranges.iter_mut().zip(describe.tensors()) {
@@ -178,9 +180,7 @@ impl Network {
             network.shapes.push(shape);
             network.tensors.push(ranges);
         }
-        network.relu_behind = (0..network.nodes.len())
-            .map(|layer| network.has_relu_behind(layer))
-            .collect();
+        network.fused = Fused::find(&network);
         Ok(network)
     }
 
@@ -252,41 +252,13 @@ impl Network {
     }
 
     /// The value whose numbers a flattened value shares.
-    fn stored(&self, value: Value) -> Value {
+    pub(super) fn stored(&self, value: Value) -> Value {
         match value {
             Value::Of(layer) if matches!(self.nodes[layer], Node::Flatten) => {
                 self.stored(Self::before(layer))
             }
             other => other,
         }
-    }
-
-    /// Whether a ReLU, and nothing else, reads this layer, which can do it in the same pass.
-    fn has_relu_behind(&self, layer: usize) -> bool {
-        let takes = self.nodes[layer]
-            .describe()
-            .is_some_and(Describe::takes_relu);
-        let relu = matches!(
-            self.nodes.get(layer + 1),
-            Some(Node::Activation(Activation::Relu))
-        );
-        let value = Value::Of(layer);
-        let skipped = self
-            .nodes
-            .iter()
-            .any(|node| matches!(*node, Node::Concat(v) | Node::Add(v) if self.stored(v) == value));
-        takes && relu && !skipped
-    }
-
-    /// Whether this pass computes the layer and the ReLU behind it in one: the layer's own value
-    /// is then never stored. The fast kernels only, and not where a fault sits on either.
-    fn fuses<T: Scalar>(&self, layer: usize, pass: &Pass) -> bool {
-        let faulty = |at| self.fault.is_some_and(|fault| fault.at::<T>(at));
-        self.relu_behind[layer]
-            && pass.kernels == Kernels::Fast
-            && T::f32s(&[]).is_some()
-            && !faulty(layer)
-            && !faulty(layer + 1)
     }
 
     /// What a layer reads, after a forward.
@@ -300,18 +272,18 @@ impl Network {
     }
 
     /// Whether anything in the layer is trained.
-    fn is_trained(&self, layer: usize) -> bool {
+    pub(super) fn is_trained(&self, layer: usize) -> bool {
         self.tensors[layer]
             .iter()
             .any(|r| !r.is_empty() && !self.layout.is_frozen(r.clone()))
     }
 
-    fn params_of<'a, T>(&self, layer: usize, params: &'a [T]) -> [&'a [T]; TENSORS] {
+    pub(super) fn params_of<'a, T>(&self, layer: usize, params: &'a [T]) -> [&'a [T]; TENSORS] {
         [0, 1, 2].map(|slot| &params[self.tensors[layer][slot].clone()])
     }
 
     /// The gradients of a layer's trained tensors; frozen and absent ones are `None`.
-    fn d_params_of<'a, T>(
+    pub(super) fn d_params_of<'a, T>(
         &self,
         layer: usize,
         mut d_params: Option<&'a mut [T]>,
@@ -333,7 +305,7 @@ impl Network {
 }
 
 impl<T: Scalar> NetworkTape<T> {
-    fn value<'a>(&'a self, value: Value, input: &'a [T]) -> &'a [T] {
+    pub(super) fn value<'a>(&'a self, value: Value, input: &'a [T]) -> &'a [T] {
         match value {
             Value::Input => input,
             Value::Of(layer) => &self.values[layer],
@@ -491,6 +463,8 @@ impl Model for Network {
         // Whether a value's gradient has its first contribution.
         let mut written = [false; MAX_LAYERS];
         let mut d_input_written = false;
+        // Whether the parameters of the layers below have their gradients.
+        let mut stack_done = false;
         if let Value::Of(layer) = self.stored(Value::Of(last)) {
             room(&mut tape.d_values[layer], d_output.len()).copy_from_slice(d_output);
             written[layer] = true;
@@ -511,6 +485,20 @@ impl Model for Network {
                 // Nothing after it reads this value.
                 tape.d_values[layer] = d_y;
                 continue;
+            }
+            if let Some(d_params) = d_params.as_deref_mut()
+                && self.ends_stack::<T>(layer, pass)
+            {
+                self.backward_stack(params, input, tape, &d_y, d_params);
+                stack_done = true;
+                if !wants_input {
+                    // It begins at the input: nothing is left to do.
+                    tape.d_values[layer] = d_y;
+                    if relu {
+                        tape.d_values.swap(layer, layer + 1);
+                    }
+                    break;
+                }
             }
             let before = self.stored(Self::before(layer));
             let is_wanted = |v: Value| match v {
@@ -540,6 +528,7 @@ impl Model for Network {
                     }
                 });
                 let has_d_x = d_x.is_some();
+                let own = d_params.as_deref_mut().filter(|_| !stack_done);
                 let io = Backward {
                     params: self.params_of(layer, params),
                     x,
@@ -548,7 +537,7 @@ impl Model for Network {
                     samples,
                     saved: &mut saved,
                     pass,
-                    d_params: self.d_params_of(layer, d_params.as_deref_mut()),
+                    d_params: self.d_params_of(layer, own),
                     d_x,
                     relu,
                 };

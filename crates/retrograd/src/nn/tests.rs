@@ -1,5 +1,6 @@
 use super::*;
 use crate::model::{Grads, Model, Pass};
+use crate::optim::Optimizer;
 use crate::rng::Key;
 use crate::verify::{Bundle, FromBundle};
 use crate::{Kernels, Scalar};
@@ -83,5 +84,78 @@ fn every_network_bundle_agrees_with_pytorch_in_f64() {
             1e-6 * largest,
         );
         assert!(error < 1e-10, "{name} input gradient {error}");
+    }
+}
+
+/// Every loss on the way, and the parameters at the end, of all convolutional bundles: ten steps
+/// with each optimizer, three of the large one, and a hundred of `cnn_100_steps`. In f64, so that
+/// what is left is the order of sums: 1e-10 of the tensor's largest element, as for one gradient.
+/// Adam divides gradients near 0 by their own size, where 1e-10 of the gradient is not 1e-10 of
+/// the step: three digits more. (In f32, within predicted bounds, the verifier's own test.)
+#[test]
+fn one_step_ten_and_a_hundred_follow_pytorch() {
+    let mut longest = 0;
+    for bundle in bundles() {
+        let name = bundle.name();
+        if !name.starts_with("cnn_") && !name.starts_with("unet_") {
+            continue;
+        }
+        let case = Network::from_bundle(&bundle).unwrap();
+        let (model, input) = (&case.model, &case.input);
+        let pass = Pass::training(Key::new(0)).reference();
+        let mut tape = NetworkTape::default();
+        for (kind, optimizer) in &bundle.optimizers {
+            // Clipping is the trainer's; running statistics are not part of the gradient.
+            if optimizer.clip.is_some() {
+                continue;
+            }
+            longest = longest.max(bundle.steps);
+            let limit = if kind.starts_with("adam") {
+                1e-7
+            } else {
+                1e-10
+            };
+            let mut params = case.params.clone();
+            let mut state = Optimizer::new(optimizer.spec, params.len());
+            let losses = &bundle.array(&format!("losses/{kind}")).unwrap().values;
+            assert_eq!(losses.len(), bundle.steps);
+            let mut d_params = vec![0.0; params.len()];
+            for (step, &theirs) in losses.iter().enumerate() {
+                model.forward(&params, input, &pass, &mut tape);
+                let y = model.output(&tape).to_vec();
+                let mut d_y = vec![0.0; y.len()];
+                let loss = bundle.loss.evaluate(&y, &case.target, Some(&mut d_y));
+                assert!(
+                    (loss - theirs).abs() <= limit * losses[0],
+                    "{name} {kind}, step {step}: {loss} for {theirs}"
+                );
+                let grads = Grads::params(&mut d_params);
+                model.backward(&params, input, &pass, &mut tape, &d_y, grads);
+                state.step(&mut params, &d_params, model.layout(), optimizer.spec.lr());
+            }
+            let after = bundle.flat(model, &format!("after/{kind}")).unwrap();
+            let error = worst(&params, &after, 0.0);
+            assert!(error <= limit, "{name}: after {kind} {error:e}");
+        }
+    }
+    assert_eq!(longest, 100);
+}
+
+/// A border or a scale beyond reason is an error that names it, not an allocation.
+#[test]
+fn sizes_beyond_reason_are_named() {
+    let conv = |padding, kernel| LayerSpec::conv2d(4, kernel, padding);
+    for (layer, named) in [
+        (conv(usize::MAX / 2, 3), "padding"),
+        (conv(1_000_000_000, 3), "padding"),
+        (conv(1000, 3), "padding"),
+        (conv(1, usize::MAX), "kernel"),
+        (LayerSpec::Upsample { scale: usize::MAX }, "scale"),
+        (LayerSpec::Upsample { scale: 60_000 }, "values a sample"),
+    ] {
+        let text = format!("{layer:?}");
+        let spec = NetworkSpec::new(&[1, 28, 28], vec![layer]);
+        let error = Network::new(&spec).err().expect(&text).to_string();
+        assert!(error.contains(named), "{text}: {error}");
     }
 }

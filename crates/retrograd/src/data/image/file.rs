@@ -305,6 +305,18 @@ impl ImageFile {
                 )));
             }
         };
+        // An element takes a byte at least: what the header promises is believed only so far.
+        let length = std::fs::metadata(path)
+            .map_err(Error::io(path, "look at"))?
+            .len();
+        let promised = shape
+            .iter()
+            .try_fold(1_u64, |n, &size| n.checked_mul(size as u64));
+        if promised.is_none_or(|n| n > length) {
+            return Err(bad(format!(
+                "the header promises the shape {shape:?}, the file has only {length} bytes"
+            )));
+        }
         let file = Self::spooled(path, width, height, sections, Format::Npy, spool)?;
         // Rows go to the spool as they are read: an array of any size needs little memory.
         macro_rules! try_types {

@@ -139,6 +139,22 @@ fn broken_files_are_errors_that_name_them() {
             let _ = ImageFile::open(&path, &spool());
         }
     }
+    // A header that promises more than any machine has, in front of one pixel.
+    for shape in [
+        "(1, 288230376151711744)",
+        "(4294967296, 4294967296)",
+        "(7, 9999)",
+    ] {
+        let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
+        header.extend(std::iter::repeat_n(' ', 117 - header.len()));
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend((header.len() as u16 + 1).to_le_bytes());
+        bytes.extend(header.as_bytes());
+        bytes.extend(b"\n\0\0\0\0");
+        std::fs::write(&path, &bytes).unwrap();
+        let text = ImageFile::open(&path, &spool()).unwrap_err().to_string();
+        assert!(text.contains("promises"), "{text}");
+    }
     let nan = Image {
         pixels: vec![1.0, f32::NAN],
         width: 2,

@@ -9,6 +9,7 @@
 //! summed per piece, at most a few hundred terms a lane, and the pieces in order in f64.
 
 use super::Conv2d;
+use super::sums;
 use super::tile::{self, Source};
 use crate::nn::spec::PaddingMode;
 use crate::parallel::{self, Band};
@@ -98,7 +99,7 @@ pub(crate) fn forward(
 }
 
 /// The forward correlation of a convolution of stride 1.
-fn correlation(conv: &Conv2d, samples: usize) -> tile::Correlation {
+pub(crate) fn correlation(conv: &Conv2d, samples: usize) -> tile::Correlation {
     tile::Correlation {
         samples,
         groups: conv.groups,
@@ -257,7 +258,7 @@ pub(crate) fn backward_weight(
 ) {
     if conv.stride == 1 {
         let shape = correlation(conv, samples);
-        return tile::weight_gradient(&shape, x, d_y, d_weight, d_bias);
+        return sums::weight_gradient(&shape, x, d_y, d_weight, d_bias);
     }
     let d_y = d_y.values;
     let (height, width) = (conv.out_height(), conv.out_width());

@@ -15,6 +15,8 @@ pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod reference;
+pub(crate) mod stack;
+mod sums;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tile;

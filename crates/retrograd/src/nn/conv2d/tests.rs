@@ -255,10 +255,98 @@ fn worst_gradient_error(height: usize, width: usize, samples: usize) -> f64 {
         }
     };
     compare(&fast[1], &exact[1]);
-    for tensor in network.layout().tensors() {
-        compare(&fast[2][tensor.range()], &exact[2][tensor.range()]);
+    // Over tiles, as always, and layer by layer.
+    let mut layered = simple_cnn(height, width);
+    assert_eq!(std::mem::take(&mut layered.fused.stack).len(), 3);
+    let layered = compute(&layered, &params32, &x32, &d_y32, Kernels::Fast);
+    for ours in [&fast[2], &layered[2]] {
+        for tensor in network.layout().tensors() {
+            compare(&ours[tensor.range()], &exact[2][tensor.range()]);
+        }
     }
     worst
+}
+
+/// Over tiles the gradients have the terms they have layer by layer (the same kernels in the same
+/// order made them), added in another order. Either sum is within (terms + 2)·u of Σ|terms|, which
+/// the network of all magnitudes, whose ReLUs are all open, bounds.
+fn check_stack(layers: Vec<LayerSpec>, shape: [usize; 3], samples: usize) {
+    let text = format!("{layers:?} on {samples} × {shape:?}");
+    let spec = NetworkSpec::new(&shape, layers);
+    let fused = Network::new(&spec).unwrap();
+    let mut layered = Network::new(&spec).unwrap();
+    if std::mem::take(&mut layered.fused.stack).is_empty() {
+        return;
+    }
+    let params = scalar::cast::<f32, f64>(&fused.init(2));
+    let x = values("x", samples * fused.input_len());
+    let d_y = values("d_y", samples * fused.output_len());
+    let sizes = [&params, &x, &d_y].map(|v| magnitudes(v));
+    let [_, _, size] = compute(&fused, &sizes[0], &sizes[1], &sizes[2], Kernels::Reference);
+    let [params, x, d_y] = [&params, &x, &d_y].map(|v| scalar::cast::<f64, f32>(v));
+    let layered = compute(&layered, &params, &x, &d_y, Kernels::Fast);
+    let fused = [1, 2, 7].map(|threads| {
+        parallel::with_threads(threads, || {
+            compute(&fused, &params, &x, &d_y, Kernels::Fast)
+        })
+    });
+    assert_eq!(
+        fused[0][..2],
+        layered[..2],
+        "{text}: output and input gradient"
+    );
+    assert_eq!(fused[0], fused[1], "{text}: 2 threads");
+    assert_eq!(fused[0], fused[2], "{text}: 7 threads");
+    let terms = (samples * shape[1] * shape[2] + 2) as f64;
+    for (i, (&fused, &layered)) in fused[0][2].iter().zip(&layered[2]).enumerate() {
+        let bound = 2.0 * terms * 2.0_f64.powi(-24) * size[i];
+        let apart = f64::from(fused - layered).abs();
+        assert!(
+            apart <= bound,
+            "{text}: {i}: {fused}, {layered}, bound {bound}"
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn a_stack_over_tiles_has_the_gradients_of_its_layers(
+        (channels, convs) in (proptest::array::uniform5(1..10_usize), 2..5_usize),
+        (half, dilation, relu_at_end) in (0..3_usize, 1..3_usize, any::<bool>()),
+        (height, width, samples) in (1..40_usize, 1..150_usize, 1..3_usize),
+        last_half in 0..2_usize,
+    ) {
+        let mut layers = Vec::new();
+        for (l, &out) in channels[1..=convs].iter().enumerate() {
+            let half = if l + 1 == convs { last_half } else { half.min(1) };
+            layers.push(LayerSpec::Conv2d {
+                out, kernel: 2 * half + 1, stride: 1, padding: half * dilation,
+                padding_mode: PaddingMode::Zeros, dilation, groups: 1, bias: l % 2 == 0,
+            });
+            if relu_at_end || l + 1 < convs {
+                layers.push(LayerSpec::Relu {});
+            }
+        }
+        check_stack(layers, [channels[0], height, width], samples);
+    }
+}
+
+/// Sizes at which tiles are full, and several wide.
+#[test]
+fn a_stack_over_several_tiles_has_the_gradients_of_its_layers() {
+    let layers = |hidden| {
+        vec![
+            LayerSpec::conv2d(hidden, 3, 1),
+            LayerSpec::Relu {},
+            LayerSpec::conv2d(hidden, 3, 1),
+            LayerSpec::Relu {},
+            LayerSpec::conv2d(1, 3, 1),
+        ]
+    };
+    check_stack(layers(16), [1, 50, 300], 2);
+    check_stack(layers(5), [2, 33, 129], 1);
 }
 
 /// Two images of 128 × 128: 32,768 terms a weight. The gate is 5e-7 of the largest gradient,

@@ -16,14 +16,17 @@
 //! (momentum 0.1, running variance over n−1, as PyTorch); they are buffers, not parameters. In
 //! inference the statistics are constants: d_x = g/√(σ² + ε).
 
+mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
+#[cfg(test)]
+mod tests;
 
 use super::layer::{
     Backward, Describe, Forward, Layer, Saved, TENSORS, TensorSpec, check_shape, room,
 };
 use crate::rng::Stream;
-use crate::{Buffer, Result, Scalar};
+use crate::{Buffer, Kernels, Pass, Result, Scalar};
 
 const EPS: f64 = 1e-5;
 const MOMENTUM: f64 = 0.1;
@@ -94,6 +97,11 @@ impl Norm {
     #[cfg(feature = "gpu")]
     pub fn running_channels(&self) -> Option<usize> {
         self.running.as_ref().map(|_| self.channels)
+    }
+
+    /// Whether the fast kernels do it: where sets are made of planes.
+    fn is_fast(&self, pass: &Pass) -> bool {
+        pass.kernels == Kernels::Fast && self.kind != NormKind::Layer
     }
 
     /// Constants instead of the batch's statistics?
@@ -177,6 +185,14 @@ impl<T: Scalar> Layer<T> for Norm {
         let (n, eps) = (T::from_usize(size), T::from_f64(EPS));
         // Mean and 1/√(σ² + ε) of every set.
         let stats = room(&mut io.saved.values, 2 * sets);
+        if self.is_fast(io.pass)
+            && let [Some(weight), Some(bias), Some(x)] = [weight, bias, io.x].map(T::f32s)
+            && let [Some(y), Some(stats)] = [&mut *io.y, &mut *stats].map(T::f32s_mut)
+            && let Some(scratch) = T::f32_vec(&mut io.saved.scratch)
+        {
+            let fixed = self.fixed(io.pass.training);
+            return cpu::forward(self, fixed, [weight, bias], x, y, stats, scratch);
+        }
         for (s, stats) in stats.chunks_exact_mut(2).enumerate() {
             let x = |j| io.x[self.place(size, s, j).0];
             let (mean, var) = match self.fixed(io.pass.training) {
@@ -203,6 +219,15 @@ impl<T: Scalar> Layer<T> for Norm {
         let (sets, size) = self.sets(io.x.len());
         let n = T::from_usize(size);
         let fixed = self.fixed(io.pass.training).is_some();
+        if self.is_fast(io.pass)
+            && let [Some(weight), Some(x), Some(d_y), Some(stats)] =
+                [weight, io.x, io.d_y, &io.saved.values[..]].map(T::f32s)
+            && let Some(scratch) = T::f32_vec(&mut io.saved.scratch)
+        {
+            let grads = [d_weight, d_bias].map(|d| d.and_then(T::f32s_mut));
+            let d_x = d_x.and_then(T::f32s_mut);
+            return cpu::backward(self, fixed, weight, (x, d_y), stats, grads, d_x, scratch);
+        }
         for s in 0..sets {
             let [mean, inverse] = [io.saved.values[2 * s], io.saved.values[2 * s + 1]];
             let (mut sum_g, mut sum_gx) = (T::ZERO, T::ZERO);
