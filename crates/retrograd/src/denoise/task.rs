@@ -369,8 +369,11 @@ impl Task for DenoiseTask {
             }
             panels.push(("clean", clean.clone()));
         }
+        let mut halves = Vec::new();
         if let (Method::Noise2noise, Some(even)) = (self.method, &self.shown.target) {
             let (noisy_even, denoised_even) = Self::denoised(&denoiser, &plan, even)?;
+            halves.push(("odd", noisy.clone()));
+            halves.push(("even", noisy_even.clone()));
             let before = correlation(&noisy.pixels, &noisy_even.pixels);
             let after = correlation(&denoised.pixels, &denoised_even.pixels);
             put("odd_even_correlation_before", before);
@@ -394,7 +397,7 @@ impl Task for DenoiseTask {
             header.add_label("retrograd: example of a denoising run");
             Format::Mrc(Box::new(header))
         };
-        for (name, image) in &panels {
+        for (name, image) in panels.iter().chain(&halves) {
             image.write(run.join(format!("example-{name}.mrc")), &header(image))?;
         }
         let images: Vec<&Image> = panels.iter().map(|(_, image)| image).collect();

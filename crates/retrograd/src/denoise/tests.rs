@@ -314,6 +314,8 @@ fn every_method_learns_and_reports_what_it_can_measure() {
         );
         if method == "noise2noise" {
             assert!(figure("odd_even_correlation_after") > figure("odd_even_correlation_before"));
+            assert!(run.join("example-odd.mrc").is_file());
+            assert!(run.join("example-even.mrc").is_file());
         }
         for name in [
             "before-after.png",

@@ -311,11 +311,7 @@ fn backward_band<S: Simd>(
                     columns,
                     neighbours: kernel == 3 && layer.shape.dilation == 1,
                 };
-                // A function of its own: in one too large the compiler keeps sums in memory.
-                simd.vectorize(
-                    #[inline(always)]
-                    || products(simd, &tiles, outputs, each, sums),
-                );
+                products(simd, &tiles, outputs, each, sums);
             }
             for (o, sums) in sums.chunks_exact_mut(each).enumerate() {
                 let mut sum = 0.0;

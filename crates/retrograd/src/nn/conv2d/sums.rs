@@ -276,24 +276,33 @@ pub(super) fn products<S: Simd>(
         let high = if outputs - o >= 4 && wide { 4 } else { 1 };
         let sums = &mut sums[o * each..];
         let mut tap = 0;
+        // A function of its own for each: in one too large the compiler keeps the sums in memory.
+        macro_rules! of {
+            ($o:literal, $g:literal, $k:literal) => {
+                simd.vectorize(
+                    #[inline(always)]
+                    || sums_of::<S, $o, $g, $k>(simd, tiles, o, tap, each, sums),
+                )
+            };
+        }
         while tap < taps {
             let left = taps - tap;
             tap += if tiles.neighbours && wide {
                 if high == 4 && left >= 6 {
-                    sums_of::<S, 4, 2, 3>(simd, tiles, o, tap, each, sums)
+                    of!(4, 2, 3)
                 } else if high == 4 {
-                    sums_of::<S, 4, 1, 3>(simd, tiles, o, tap, each, sums)
+                    of!(4, 1, 3)
                 } else {
-                    sums_of::<S, 1, 3, 3>(simd, tiles, o, tap, each, sums)
+                    of!(1, 3, 3)
                 }
             } else if high == 4 && left >= 4 {
-                sums_of::<S, 4, 4, 1>(simd, tiles, o, tap, each, sums)
+                of!(4, 4, 1)
             } else if high == 4 {
-                sums_of::<S, 4, 1, 1>(simd, tiles, o, tap, each, sums)
+                of!(4, 1, 1)
             } else if left >= 4 {
-                sums_of::<S, 1, 4, 1>(simd, tiles, o, tap, each, sums)
+                of!(1, 4, 1)
             } else {
-                sums_of::<S, 1, 1, 1>(simd, tiles, o, tap, each, sums)
+                of!(1, 1, 1)
             };
         }
         o += high;
@@ -342,12 +351,74 @@ fn sums_of<S: Simd, const O: usize, const G: usize, const K: usize>(
             }
         }
     }
-    for j in 0..O {
-        for g in 0..G {
-            for k in 0..K {
-                sums[j * each + first + g * K + k] += simd.reduce_sum_f32x16(sum[j][g][k]);
+    // At known places, one by one: a loop over them would keep the sums in memory.
+    macro_rules! channel {
+        ($j:literal) => {
+            if $j < O {
+                let own = sum[if $j < O { $j } else { 0 }];
+                add_totals(simd, own, &mut sums[$j * each + first..][..G * K]);
+            }
+        };
+    }
+    channel!(0);
+    channel!(1);
+    channel!(2);
+    channel!(3);
+    G * K
+}
+
+/// Adds the totals of one channel's vectors.
+#[inline(always)]
+fn add_totals<S: Simd, const G: usize, const K: usize>(
+    simd: S,
+    vectors: [[f32x16<S>; K]; G],
+    sums: &mut [f32],
+) {
+    let mut first = [f32x16::splat(simd, 0.0); 8];
+    let mut more = first;
+    for g in 0..G {
+        for k in 0..K {
+            if g * K + k < 8 {
+                first[g * K + k] = vectors[g][k];
+            } else {
+                more[g * K + k - 8] = vectors[g][k];
             }
         }
     }
-    G * K
+    for (sum, total) in sums.iter_mut().zip(totals(simd, first)) {
+        *sum += total;
+    }
+    if G * K > 8 {
+        for (sum, total) in sums[8..].iter_mut().zip(totals(simd, more)) {
+            *sum += total;
+        }
+    }
+}
+
+/// The sums of eight vectors, by halves: 16 lanes become 8, 4, 2 and 1.
+#[inline(always)]
+fn totals<S: Simd>(simd: S, v: [f32x16<S>; 8]) -> [f32; 8] {
+    macro_rules! pairs {
+        ($a:expr, $b:expr) => {
+            simd.unzip_low_f32x16($a, $b) + simd.unzip_high_f32x16($a, $b)
+        };
+    }
+    let eighths = [
+        pairs!(v[0], v[1]),
+        pairs!(v[2], v[3]),
+        pairs!(v[4], v[5]),
+        pairs!(v[6], v[7]),
+    ];
+    let quarters = [
+        pairs!(eighths[0], eighths[1]),
+        pairs!(eighths[2], eighths[3]),
+    ];
+    let halves = pairs!(quarters[0], quarters[1]);
+    let all = pairs!(halves, halves);
+    let mut totals = [0.0; LANES];
+    all.store_slice(&mut totals);
+    let [totals, _] = *totals.as_chunks().0 else {
+        unreachable!("16 are twice 8");
+    };
+    totals
 }
