@@ -5,7 +5,9 @@
 mod gpu_helper;
 
 use gpu_helper::{assert_parity, batch, gpu, gradients_only, kan, kan_layer, parts, target};
-use retrograd::gpu::{Choice, Gpu, GpuNetwork, GpuOptimizer, GpuVerifier, TrainOptions};
+use retrograd::gpu::{
+    Choice, Gpu, GpuNetwork, GpuOptimizer, GpuVerifier, Precision, TrainOptions, auto_batch,
+};
 use retrograd::nn::{LayerSpec, Network, NetworkSpec};
 use retrograd::optim::{Optimizer, OptimizerSpec};
 use retrograd::rng::Key;
@@ -202,6 +204,81 @@ fn a_native_step_is_one_submit_no_wait_and_eight_bytes_back() {
     assert!(losses.windows(2).all(|w| w[0].step + 1 == w[1].step));
 }
 
+/// Batches go through a ring of buffers while earlier steps run: nothing waits, the ring stops
+/// growing, and every step sees its own batch.
+#[test]
+fn uploads_through_the_ring_never_wait_and_arrive_whole() {
+    let network = kan(&[3, 8, 2], 3);
+    let run = |stop_after_each: bool| {
+        let gpu = Gpu::open(&Choice::Auto).unwrap();
+        let mut on_gpu = GpuNetwork::new(&gpu, &network, &network.init(1)).unwrap();
+        let mut optimizer = GpuOptimizer::new(&on_gpu, OptimizerSpec::adam(1e-2)).unwrap();
+        let before = gpu.counters();
+        let mut losses = Vec::new();
+        for step in 0..200_usize {
+            // Another batch, and now and then another size.
+            let samples = if step % 7 == 3 { 24 } else { 16 };
+            let x: Vec<f32> = batch(&network, samples + step).split_off(3 * step);
+            let t = target(&network, samples);
+            on_gpu
+                .train_step_gpu_native(&x, &t, Loss::Mse, &mut optimizer)
+                .unwrap();
+            if stop_after_each {
+                losses.extend(on_gpu.finish().unwrap());
+            }
+        }
+        let counters = gpu.counters().since(before);
+        losses.extend(on_gpu.finish().unwrap());
+        let losses: Vec<f64> = losses.iter().map(|l| l.loss).collect();
+        (
+            losses,
+            on_gpu.sync_weights_to_cpu().unwrap().to_vec(),
+            counters,
+        )
+    };
+    let (losses, weights, counters) = run(false);
+    assert_eq!(losses.len(), 200);
+    assert_eq!((counters.submits, counters.waits), (200, 0));
+    // At most 32 steps are under way, and one is being written; each buffer may once have been too
+    // small for the larger batch.
+    assert!(counters.staging_buffers <= 2 * 33, "{counters:?}");
+    let (slow_losses, slow_weights, _) = run(true);
+    assert_eq!(losses, slow_losses);
+    assert_eq!(weights, slow_weights);
+}
+
+#[test]
+fn an_automatic_batch_is_the_largest_that_fits() {
+    let gpu = gpu();
+    let network = kan(&[21, 64, 64, 24], 3);
+    let chosen = auto_batch(&gpu, &network, Precision::F32, 64 * 16 + 5).unwrap();
+    assert_eq!(chosen.samples, 64);
+    assert!(chosen.reason.contains("1029 samples"), "{}", chosen.reason);
+    // 16 MiB a sample in the output of the convolution: what the adapter lets a kernel see decides.
+    let wide = network_of(
+        &[1, 256, 256],
+        r#"[{"kind":"conv2d","out":64,"kernel":3,"padding":1},{"kind":"avg_pool2d","kernel":16}]"#,
+    );
+    let allowed = gpu
+        .description()
+        .max_binding
+        .min(gpu.description().max_buffer);
+    let largest = (allowed / (16 << 20)) as usize;
+    let chosen = auto_batch(&gpu, &wide, Precision::F32, 1 << 30).unwrap();
+    assert!(chosen.samples.is_power_of_two() && chosen.samples <= largest);
+    assert!(chosen.bytes > 32 * chosen.samples as u64 * (1 << 20));
+    // Half the bytes, so up to twice the samples.
+    let mixed = auto_batch(&gpu, &wide, Precision::Mixed, 1 << 30).unwrap();
+    assert!(mixed.samples >= chosen.samples);
+    if 2 * chosen.samples > largest {
+        assert_eq!(mixed.samples, 2 * chosen.samples);
+        let mut on_gpu = GpuNetwork::new(&gpu, &wide, &wide.init(0)).unwrap();
+        let x = vec![0.0; 2 * chosen.samples * wide.input_len()];
+        let error = on_gpu.forward_batch(&x).unwrap_err().to_string();
+        assert!(error.contains("layer 0's output"), "{error}");
+    }
+}
+
 #[test]
 fn two_runs_on_one_adapter_have_equal_bits() {
     let run = || {
@@ -297,12 +374,12 @@ fn gpu_mutants_are_caught() {
         ),
         (
             "normalisation forgotten",
-            "(a[index] - mean) / c[sizes.a.y + i]",
-            "a[index]",
+            "(f32(a[index]) - mean) / statistics[sizes.a.y + i]",
+            "f32(a[index])",
         ),
         (
             "the mean forgotten",
-            "let mean = select(0.0, c[i], sizes.a.z == 1u);",
+            "let mean = select(0.0, statistics[i], sizes.a.z == 1u);",
             "let mean = 0.0;",
         ),
         (
@@ -317,8 +394,8 @@ fn gpu_mutants_are_caught() {
         ),
         (
             "1/N forgotten",
-            "w * both.y * step.scale * step.share",
-            "w * both.y * step.share",
+            "return step.scale * step.share *",
+            "return step.share *",
         ),
     ];
     let network = normal();

@@ -16,6 +16,29 @@ fn wgsl_files(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
+/// The same files with 16-bit activations, as mixed precision compiles them.
+#[test]
+fn every_file_is_valid_with_f16_activations() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let common = source.join("gpu/common.wgsl");
+    let shared = std::fs::read_to_string(&common).unwrap();
+    assert!(shared.contains("alias real = f32;"));
+    let mut files = Vec::new();
+    wgsl_files(&source, &mut files);
+    for file in files.iter().filter(|f| **f != common) {
+        let text = format!("{shared}\n{}", std::fs::read_to_string(file).unwrap());
+        let text = text.replace("alias real = f32;", "alias real = f16;");
+        let text = format!("enable f16;\n{text}");
+        let name = file.display();
+        let module = naga::front::wgsl::parse_str(&text)
+            .unwrap_or_else(|e| panic!("{name}: {}", e.emit_to_string(&text)));
+        let with_f16 = Capabilities::SHADER_FLOAT16_IN_FLOAT32 | Capabilities::SHADER_FLOAT16;
+        Validator::new(ValidationFlags::all(), with_f16)
+            .validate(&module)
+            .unwrap_or_else(|e| panic!("{name}: {}", e.emit_to_string(&text)));
+    }
+}
+
 #[test]
 fn every_f32_file_is_valid_within_the_webgpu_baseline_limits() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -24,7 +47,7 @@ fn every_f32_file_is_valid_within_the_webgpu_baseline_limits() {
     let mut files = Vec::new();
     wgsl_files(&source, &mut files);
     files.sort();
-    files.retain(|f| *f != common && !f.to_string_lossy().ends_with("_f16.wgsl"));
+    files.retain(|f| *f != common);
     assert!(files.len() >= 12, "{files:?}");
     for file in files {
         let name = file.strip_prefix(&source).unwrap().display();

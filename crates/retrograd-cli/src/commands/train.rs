@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use clap::ValueEnum;
-use retrograd::train::{Mode, OnNan, Placement, Session, Summary, Verification, number};
+use retrograd::train::{
+    Mode, OnNan, Placement, Precision, Session, Summary, Verification, number,
+};
 use serde_json::json;
 
 use crate::exit::{Outcome, Result};
@@ -60,6 +62,14 @@ pub struct TrainArgs {
     /// What a GPU does: native, whole steps; hybrid, gradients for the CPU's optimizer.
     #[arg(long, value_name = "MODE", default_value = "native")]
     mode: ModeArg,
+    /// The numbers of a GPU's activations and products: f32, or mixed, 16 bits with 32-bit sums and
+    /// weights and a scale on the loss.
+    #[arg(long, value_name = "PRECISION", default_value = "f32")]
+    precision: PrecisionArg,
+    /// Samples in a batch; auto, with --device gpu, takes what the adapter's limits and memory
+    /// allow.
+    #[arg(long, value_name = "N|auto", value_parser = parse_batch, conflicts_with = "resume")]
+    batch: Option<BatchArg>,
     /// Leaves out the verification of the trained model at the end: central differences, f32
     /// against f64, and threads on a small batch; it takes a few seconds at most.
     #[arg(long)]
@@ -90,6 +100,28 @@ enum ModeArg {
     Native,
     /// The optimizer on the CPU.
     Hybrid,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PrecisionArg {
+    /// 32 bits.
+    F32,
+    /// 16 bits for activations and products, 32 for sums, weights and the optimizer.
+    Mixed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum BatchArg {
+    Auto,
+    Samples(usize),
+}
+
+fn parse_batch(text: &str) -> std::result::Result<BatchArg, String> {
+    match (text, text.parse()) {
+        ("auto", _) => Ok(BatchArg::Auto),
+        (_, Ok(samples)) if samples > 0 => Ok(BatchArg::Samples(samples)),
+        _ => Err("needs a number from 1 on, or auto".into()),
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -131,10 +163,28 @@ pub fn run(args: TrainArgs) -> Result {
         ModeArg::Native => Mode::Native,
         ModeArg::Hybrid => Mode::Hybrid,
     };
+    let precision = match args.precision {
+        PrecisionArg::F32 => Precision::F32,
+        PrecisionArg::Mixed => Precision::Mixed,
+    };
+    if precision == Precision::Mixed && args.device == DeviceArg::Cpu {
+        anyhow::bail!("--precision: got mixed with --device cpu, needs --device gpu");
+    }
     let placement = match args.device {
         DeviceArg::Cpu => Placement::Cpu,
-        DeviceArg::Gpu(adapter) => Placement::Gpu { adapter, mode },
+        DeviceArg::Gpu(adapter) => Placement::Gpu {
+            adapter,
+            mode,
+            precision,
+        },
     };
+    match args.batch {
+        None => {}
+        Some(BatchArg::Samples(samples)) => experiment.train.batch = Some(samples),
+        Some(BatchArg::Auto) => {
+            experiment.train.batch = Some(families::auto_batch(&experiment, &placement)?);
+        }
+    }
     let session = Session::new(experiment)
         .placed(placement)
         .verified(!args.no_verify);

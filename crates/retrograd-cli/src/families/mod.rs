@@ -10,7 +10,7 @@ pub use kan::KanFormat;
 
 use anyhow::{Result, bail};
 use retrograd::suggest::did_you_mean;
-use retrograd::train::{Experiment, Session, Summary};
+use retrograd::train::{Experiment, Placement, Session, Summary};
 
 use crate::commands::{ExportArgs, RunArgs};
 use crate::exit::Outcome;
@@ -35,6 +35,19 @@ const FAMILIES: &[Family] = &[
     network::FAMILY,
     graph::FAMILY,
 ];
+
+/// The batch size of `--batch auto`.
+pub fn auto_batch(experiment: &Experiment, placement: &Placement) -> Result<usize> {
+    #[cfg(feature = "gpu")]
+    if experiment.family() == network::FAMILY.name {
+        return network::auto_batch(experiment, placement);
+    }
+    let _ = placement;
+    bail!(
+        "--batch: got auto for the family {:?}, needs a number: only networks on a GPU have it",
+        experiment.family()
+    )
+}
 
 /// The family of that name.
 pub fn find(name: &str) -> Result<&'static Family> {

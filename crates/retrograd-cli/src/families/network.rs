@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use retrograd::data::csv;
 #[cfg(feature = "gpu")]
-use retrograd::gpu::GpuTrainer;
+use retrograd::gpu::{Choice, Gpu, GpuTrainer, auto_batch as auto_batch_on};
 #[cfg(feature = "gpu")]
 use retrograd::nn::Network;
 use retrograd::train::{Experiment, NetworkTask, Session, Summary, TrainedNetwork};
 #[cfg(feature = "gpu")]
-use retrograd::train::{MakeAccelerator, Placement};
+use retrograd::train::{MakeAccelerator, Placement, Task};
 
 use super::Family;
 use crate::commands::RunArgs;
@@ -29,14 +29,40 @@ fn train(session: &mut Session<'_>) -> retrograd::Result<Summary> {
         session.note(note);
     }
     #[cfg(feature = "gpu")]
-    if let Placement::Gpu { adapter, mode } = session.placement().clone() {
+    if let Placement::Gpu {
+        adapter,
+        mode,
+        precision,
+    } = session.placement().clone()
+    {
         let make: MakeAccelerator<'_, Network> = Box::new(move |model, params, optimizer| {
-            let trainer = GpuTrainer::new(&adapter, mode, model, params, optimizer)?;
+            let trainer = GpuTrainer::new(&adapter, mode, precision, model, params, optimizer)?;
             Ok(Box::new(trainer))
         });
         return session.fit_on(&mut task, make);
     }
     session.fit(&mut task)
+}
+
+/// The batch size that the adapter can hold, said with its reason.
+#[cfg(feature = "gpu")]
+pub fn auto_batch(experiment: &Experiment, placement: &Placement) -> Result<usize> {
+    let Placement::Gpu {
+        adapter, precision, ..
+    } = placement
+    else {
+        bail!("--batch: got auto with --device cpu, needs --device gpu, or a number");
+    };
+    let task = NetworkTask::new(experiment)?;
+    let gpu = Gpu::open(&Choice::parse(adapter))?;
+    let chosen = auto_batch_on(&gpu, task.model(), *precision, task.train_samples())?;
+    crate::log::note(&format!(
+        "batch {}: {:.0} MiB on the device; {}",
+        chosen.samples,
+        chosen.bytes as f64 / f64::from(1 << 20),
+        chosen.reason
+    ));
+    Ok(chosen.samples)
 }
 
 fn run(_: &Experiment, args: &RunArgs) -> Result<Outcome> {

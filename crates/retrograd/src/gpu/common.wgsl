@@ -1,6 +1,10 @@
 // Shared by all kernels: workgroups of 64 invocations, numbers that depend on the batch in
 // `sizes`, sums over a workgroup in a fixed order, and functions with a stated accuracy.
 
+// Activations, their gradients and the weights that kernels read. Mixed precision compiles the same
+// files with f16 here; sums, statistics, losses and the weights' gradients stay f32.
+alias real = f32;
+
 struct Sizes {
     a: vec4<u32>,
     b: vec4<u32>,

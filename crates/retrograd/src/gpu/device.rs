@@ -55,6 +55,8 @@ pub struct Counters {
     pub waits: u64,
     /// Times the CPU was a whole ring of steps ahead and let the device catch up.
     pub throttles: u64,
+    /// Buffers made to send batches through; they are used again and again.
+    pub staging_buffers: u64,
     /// Bytes sent to the device.
     pub bytes_up: u64,
     /// Bytes brought back.
@@ -69,6 +71,7 @@ impl Counters {
             dispatches: self.dispatches - earlier.dispatches,
             waits: self.waits - earlier.waits,
             throttles: self.throttles - earlier.throttles,
+            staging_buffers: self.staging_buffers - earlier.staging_buffers,
             bytes_up: self.bytes_up - earlier.bytes_up,
             bytes_down: self.bytes_down - earlier.bytes_down,
         }
@@ -81,6 +84,7 @@ pub(crate) struct Counting {
     pub dispatches: AtomicU64,
     pub waits: AtomicU64,
     pub throttles: AtomicU64,
+    pub staging_buffers: AtomicU64,
     pub bytes_up: AtomicU64,
     pub bytes_down: AtomicU64,
 }
@@ -113,7 +117,8 @@ impl Choice {
     }
 }
 
-type PipelineKey = (&'static str, &'static str, Vec<(&'static str, u64)>);
+/// File, whether with 16-bit activations, entry point, constants.
+type PipelineKey = (&'static str, bool, &'static str, Vec<(&'static str, u64)>);
 
 /// An open device. Shared by the networks on it.
 pub struct Gpu {
@@ -121,11 +126,13 @@ pub struct Gpu {
     pub(crate) queue: wgpu::Queue,
     pub(crate) limits: wgpu::Limits,
     pub(crate) timestamps: bool,
+    /// 16-bit floats in kernels.
+    pub(crate) f16: bool,
     /// The CPU reads the device's own buffers: it shares its memory with the device.
     pub(crate) mapped: bool,
     pub(crate) counting: Counting,
     description: AdapterDescription,
-    modules: Mutex<HashMap<&'static str, wgpu::ShaderModule>>,
+    modules: Mutex<HashMap<(&'static str, bool), wgpu::ShaderModule>>,
     pipelines: Mutex<HashMap<PipelineKey, wgpu::ComputePipeline>>,
     trouble: Arc<Mutex<Option<Trouble>>>,
     /// A deliberate fault: this text of the kernels is replaced by that.
@@ -205,6 +212,7 @@ impl Gpu {
             queue,
             limits,
             timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+            f16: features.contains(wgpu::Features::SHADER_F16),
             mapped: features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS)
                 && ["integrated", "software"].contains(&&descriptions[index].kind[..]),
             counting: Counting::default(),
@@ -229,6 +237,7 @@ impl Gpu {
             dispatches: read(&self.counting.dispatches),
             waits: read(&self.counting.waits),
             throttles: read(&self.counting.throttles),
+            staging_buffers: read(&self.counting.staging_buffers),
             bytes_up: read(&self.counting.bytes_up),
             bytes_down: read(&self.counting.bytes_down),
         }
@@ -267,6 +276,28 @@ impl Gpu {
         bytes: u64,
         usage: wgpu::BufferUsages,
     ) -> Result<wgpu::Buffer> {
+        self.make_buffer(label, bytes, usage, false)
+    }
+
+    /// One that the CPU can write at once.
+    pub(crate) fn mapped_buffer(
+        &self,
+        label: &str,
+        bytes: u64,
+        usage: wgpu::BufferUsages,
+    ) -> Result<wgpu::Buffer> {
+        self.make_buffer(label, bytes, usage, true)
+    }
+
+    fn make_buffer(
+        &self,
+        label: &str,
+        bytes: u64,
+        usage: wgpu::BufferUsages,
+        mapped_at_creation: bool,
+    ) -> Result<wgpu::Buffer> {
+        // Mapping what a lost device makes would panic.
+        self.check()?;
         let bytes = bytes.max(16).next_multiple_of(16);
         let most = if usage.contains(wgpu::BufferUsages::STORAGE) {
             self.limits
@@ -291,7 +322,7 @@ impl Gpu {
             label: Some(label),
             size: bytes,
             usage,
-            mapped_at_creation: false,
+            mapped_at_creation,
         });
         if let Some(error) = block_on(scope.pop()) {
             return Err(Error::Gpu {
@@ -357,18 +388,19 @@ impl Gpu {
     pub(crate) fn pipeline(
         &self,
         kernel: &Kernel,
+        half: bool,
         entry: &'static str,
         constants: &[(&'static str, f64)],
     ) -> wgpu::ComputePipeline {
         let bits = constants.iter().map(|&(n, v)| (n, v.to_bits())).collect();
-        let key = (kernel.name, entry, bits);
+        let key = (kernel.name, half, entry, bits);
         if let Some(pipeline) = lock(&self.pipelines).get(&key) {
             return pipeline.clone();
         }
         let module = lock(&self.modules)
-            .entry(kernel.name)
+            .entry((kernel.name, half))
             .or_insert_with(|| {
-                let mut text = kernel.text();
+                let mut text = kernel.text(half);
                 if let Some((from, to)) = &self.mutation {
                     text = text.replace(from, to);
                 }
@@ -519,6 +551,19 @@ mod tests {
         assert_eq!(choose(&Choice::parse(&part), &adapters).unwrap(), 0);
         assert_eq!(Choice::parse("3"), Choice::Index(3));
         assert_eq!(Choice::parse("auto"), Choice::Auto);
+    }
+
+    #[test]
+    fn mixed_precision_without_16_bit_floats_is_refused_with_advice() {
+        let mut gpu = Gpu::open(&Choice::Auto).unwrap();
+        Arc::get_mut(&mut gpu).unwrap().f16 = false;
+        let spec = r#"{"input":[2],"layers":[{"kind":"dense","out":1}]}"#;
+        let network = crate::nn::Network::new(&serde_json::from_str(spec).unwrap()).unwrap();
+        let params = crate::Model::init(&network, 0);
+        let scale = crate::gpu::LossScale::default();
+        let error = crate::gpu::GpuNetwork::mixed(&gpu, &network, &params, scale);
+        let error = error.err().unwrap().to_string();
+        assert!(error.contains("--precision f32"), "{error}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The WGSL files, each with the shared functions before it.
 
+use super::precision::with_f16;
+
 /// A WGSL file.
 pub(crate) struct Kernel {
     pub name: &'static str,
@@ -7,9 +9,10 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// What is compiled: the shared functions, then the file.
-    pub fn text(&self) -> String {
-        format!("{COMMON}\n{}", self.source)
+    /// What is compiled: the shared functions, then the file; with 16-bit activations where asked.
+    pub fn text(&self, half: bool) -> String {
+        let text = format!("{COMMON}\n{}", self.source);
+        if half { with_f16(&text) } else { text }
     }
 }
 
@@ -31,6 +34,7 @@ kernels! {
     NORM = "../nn/norm/norm.wgsl";
     POOL = "../nn/pool/pool.wgsl";
     UPSAMPLE = "../nn/upsample/upsample.wgsl";
+    CAST = "cast.wgsl";
     COMPRESS = "compress.wgsl";
     ELEMENTWISE = "elementwise.wgsl";
     LOSS = "loss.wgsl";

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::device::Gpu;
 use super::kernels::Kernel;
+use super::precision::real_words;
 use super::recording::{Part, Recording, Sizes};
 use crate::Result;
 use crate::nn::layer::TENSORS;
@@ -17,8 +18,10 @@ pub(crate) struct Io<'a> {
     /// Elements of x and of y in the whole batch.
     pub x_len: usize,
     pub y_len: usize,
-    /// The flat vectors and where the layer's tensors are in them.
+    /// The flat vectors and where the layer's tensors are in them: the weights as products take
+    /// them, 16-bit in mixed precision; always f32; and their gradient, f32.
     pub params: &'a Part,
+    pub master: &'a Part,
     pub grads: &'a Part,
     pub ranges: &'a [Range<usize>; TENSORS],
     /// Which of them are trained.
@@ -114,6 +117,15 @@ pub(crate) struct Lengths {
     pub samples: usize,
     pub x_len: usize,
     pub y_len: usize,
+    /// Activations have 16 bits.
+    pub half: bool,
+}
+
+impl Lengths {
+    /// The words of that many activations.
+    pub fn reals(&self, len: usize) -> usize {
+        real_words(self.half, len)
+    }
 }
 
 /// How a long sum over positions is cut: positions per piece and the number of pieces. A

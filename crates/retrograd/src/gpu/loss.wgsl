@@ -3,19 +3,31 @@
 override KIND: u32 = 0u;         // 0 mse and sum_squares, 1 l1, 2 huber, 3 bce_logits
 override WEIGHTED: bool = false;
 
+// The first and the last of the step's constants; all of them are in optimizer.wgsl.
 struct Step {
     scale: f32,          // 1 / W
     share: f32,          // factor on the gradient
-    unused_a: f32,
-    unused_b: f32,
+    unused_a: vec2<f32>,
+    unused_b: vec4<f32>,
+    unused_c: vec4<f32>,
+    unused_d: f32,
+    scale_at: u32,       // where the loss scale of mixed precision is
+    slot: u32,
+    before: u32,
 }
 
-@group(0) @binding(1) var<storage, read> y: array<f32>;
+@group(0) @binding(1) var<storage, read> y: array<real>;
 @group(0) @binding(2) var<storage, read> target_values: array<f32>;
 @group(0) @binding(3) var<storage, read> weights: array<f32>;
-@group(0) @binding(4) var<storage, read_write> d_y: array<f32>;
+@group(0) @binding(4) var<storage, read_write> d_y: array<real>;
 @group(0) @binding(5) var<storage, read_write> partial: array<f32>;
 @group(0) @binding(6) var<uniform> step: Step;
+@group(0) @binding(7) var<storage, read> scales: array<vec2<f32>>;
+
+// What the gradient is multiplied by.
+fn gradient_scale() -> f32 {
+    return step.scale * step.share * scales[step.scale_at].x;
+}
 
 // Value and derivative of one element.
 fn element(y: f32, t: f32) -> vec2<f32> {
@@ -44,15 +56,16 @@ fn loss_elements(
 ) {
     let number = group_number(group, groups);
     let end = min(number * 1024u + 1024u, sizes.a.x);
+    let scale = gradient_scale();
     var sum = 0.0;
     for (var i = number * 1024u + lane; i < end; i += 64u) {
         var w = 1.0;
         if (WEIGHTED) {
             w = weights[i];
         }
-        let both = element(y[i], target_values[i]);
+        let both = element(f32(y[i]), target_values[i]);
         sum += w * both.x;
-        d_y[i] = w * both.y * step.scale * step.share;
+        d_y[i] = real(w * both.y * scale);
     }
     let total = sum_lanes(lane, vec4<f32>(sum)).x;
     if (lane == 0u && number < sizes.a.z) {
@@ -79,27 +92,27 @@ fn loss_rows(
         if (WEIGHTED) {
             w = weights[row];
         }
-        var largest = y[at];
+        var largest = f32(y[at]);
         for (var c = 1u; c < classes; c++) {
-            largest = max(largest, y[at + c]);
+            largest = max(largest, f32(y[at + c]));
         }
         var sum = 0.0;
         for (var c = 0u; c < classes; c++) {
-            sum += exp(y[at + c] - largest);
+            sum += exp(f32(y[at + c]) - largest);
         }
         let class_of_row = target_classes[row];
-        value = w * (log(sum) + (largest - y[at + class_of_row]));
+        value = w * (log(sum) + (largest - f32(y[at + class_of_row])));
         // p - 1 of the right class from the others' share, without cancellation.
-        let factor = w * step.scale * step.share / sum;
+        let factor = w * gradient_scale() / sum;
         var others = 0.0;
         for (var c = 0u; c < classes; c++) {
-            let p = exp(y[at + c] - largest) * factor;
+            let p = exp(f32(y[at + c]) - largest) * factor;
             if (c != class_of_row) {
-                d_y[at + c] = p;
+                d_y[at + c] = real(p);
                 others += p;
             }
         }
-        d_y[at + class_of_row] = -others;
+        d_y[at + class_of_row] = real(-others);
     }
     let total = sum_lanes(lane, vec4<f32>(value)).x;
     if (lane == 0u && number < sizes.a.z) {

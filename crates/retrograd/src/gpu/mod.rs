@@ -7,25 +7,32 @@
 //!   and the optimizer ([`GpuOptimizer`]) stay on the device; losses come back when they are ready.
 //! - A hybrid step brings the gradient back and steps on the CPU.
 //!
+//! In mixed precision ([`GpuNetwork::mixed`]) activations are 16-bit floats, and the loss is scaled.
+//!
 //! The flat vectors have the CPU's stored order, so weights and optimizer state move between the
 //! devices as they are. Kernels are WGSL files beside the layer they belong to; no float atomics,
 //! every sum in a fixed order: the same adapter gives the same bits every run.
 
+mod batch;
 mod device;
 pub(crate) mod kernels;
 pub(crate) mod layer;
 mod network;
 mod optimizer;
 mod plan;
+mod precision;
 pub(crate) mod recording;
+mod staging;
 mod status;
 mod train;
 mod trainer;
 mod verifier;
 
+pub use batch::{AutoBatch, auto_batch};
 pub use device::{AdapterDescription, Choice, Counters, Gpu};
 pub use network::GpuNetwork;
 pub use optimizer::{GpuAdam, GpuOptimizer};
+pub use precision::{LossScale, Precision};
 pub use status::StepLoss;
 pub use train::TrainOptions;
 pub use trainer::GpuTrainer;

@@ -3,11 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use half::f16;
+
 use super::device::{Gpu, storage_usage};
 use super::kernels::COMPRESS;
 use super::layer::{groups, numbers};
+use super::optimizer::StepConstants;
 use super::plan::{Plan, Shared, fixed_parts, key_words};
+use super::precision::{LossScale, Precision, Scale, from_device, real_words, to_device};
 use super::recording::{Part, Recording, download};
+use super::staging::Ring;
 use super::status::Status;
 use crate::nn::{Network, Node};
 use crate::{Buffer, Error, Model, Pass, Result};
@@ -23,6 +28,8 @@ pub struct GpuNetwork {
     pub(crate) gpu: Arc<Gpu>,
     pub(crate) network: Network,
     pub(crate) params: Part,
+    /// Mixed precision: the weights that kernels read.
+    halves: Option<Part>,
     pub(crate) grads: Part,
     fixed: Vec<Part>,
     plans: HashMap<usize, Plan>,
@@ -32,6 +39,14 @@ pub struct GpuNetwork {
     /// The CPU's copy of the parameters: the last that were synchronised.
     pub(crate) cpu_params: Vec<f32>,
     pub(crate) status: Status,
+    /// Batches on their way to the device.
+    pub(crate) ring: Ring,
+    /// Mixed precision: the loss scale of hybrid steps.
+    pub(crate) scale: Option<Scale>,
+    /// What the input's gradient was multiplied by.
+    pub(crate) input_scale: f32,
+    /// Activations on their way, where they have 16 bits.
+    pub(crate) scratch: Vec<f16>,
     /// Partial sums of squares of the gradient.
     pub(crate) norms: Part,
     /// What f16 took from gradients sent so far, the packed ones, and the kernel over them.
@@ -43,6 +58,41 @@ pub struct GpuNetwork {
 impl GpuNetwork {
     /// Puts a network on a device. Freezing is taken over from the network's layout.
     pub fn new(gpu: &Arc<Gpu>, network: &Network, params: &[f32]) -> Result<Self> {
+        Self::build(gpu, network, params, None)
+    }
+
+    /// The same in mixed precision: 16-bit activations, their gradients and a copy of the weights,
+    /// 32-bit sums, weights and optimizer, and a scale on the loss. An error where the adapter has
+    /// no 16-bit floats.
+    pub fn mixed(
+        gpu: &Arc<Gpu>,
+        network: &Network,
+        params: &[f32],
+        scale: LossScale,
+    ) -> Result<Self> {
+        if !gpu.f16 {
+            return Err(Error::Gpu {
+                what: format!("{} has no 16-bit floats", gpu.description().name),
+                advice: "use --precision f32, or another adapter of `retrograd devices`".into(),
+            });
+        }
+        let is_power = scale.initial.is_normal() && scale.initial.log2().fract() == 0.0;
+        if !is_power || scale.initial < 1.0 || scale.growth_interval == 0 {
+            return Err(Error::invalid(
+                "the loss scale",
+                format!("{scale:?}"),
+                "a power of two of at least 1, and an interval of at least 1",
+            ));
+        }
+        Self::build(gpu, network, params, Some(scale))
+    }
+
+    fn build(
+        gpu: &Arc<Gpu>,
+        network: &Network,
+        params: &[f32],
+        scale: Option<LossScale>,
+    ) -> Result<Self> {
         gpu.check()?;
         let mut own = Network::new(network.spec())?;
         for buffer in network.buffers() {
@@ -66,9 +116,21 @@ impl GpuNetwork {
             gpu.write(&device_params.buffer, 0, bytemuck::cast_slice(params));
         }
         let fixed = fixed_parts(gpu, &own);
+        let halves = match scale {
+            Some(_) => {
+                let words = len.div_ceil(2);
+                Some(Part::whole(&gpu.floats("16-bit weights", words)?))
+            }
+            None => None,
+        };
         Ok(GpuNetwork {
+            halves,
+            ring: Ring::default(),
+            scale: scale.map(Scale::new),
+            input_scale: 1.0,
+            scratch: Vec::new(),
             norms: Part::whole(&gpu.floats("norms", len.div_ceil(4096))?),
-            status: Status::new(gpu)?,
+            status: Status::new(gpu, scale)?,
             gpu: Arc::clone(gpu),
             network: own,
             params: device_params,
@@ -93,13 +155,28 @@ impl GpuNetwork {
         &self.gpu
     }
 
+    /// 32 bits, or mixed.
+    pub fn precision(&self) -> Precision {
+        match self.halves {
+            Some(_) => Precision::Mixed,
+            None => Precision::F32,
+        }
+    }
+
+    pub(crate) fn is_half(&self) -> bool {
+        self.halves.is_some()
+    }
+
     /// The plan of a batch size, made where there is none, and what it shares with others.
-    pub(crate) fn plan(&mut self, samples: usize) -> Result<(Shared<'_>, &mut Plan, &mut Status)> {
+    pub(crate) fn plan(&mut self, samples: usize) -> Result<Planned<'_>> {
         let shared = Shared {
             gpu: &self.gpu,
             network: &self.network,
-            params: &self.params,
+            params: self.halves.as_ref().unwrap_or(&self.params),
+            master: &self.params,
             grads: &self.grads,
+            scales: &self.status.scales,
+            half: self.halves.is_some(),
             fixed: &self.fixed,
         };
         self.recent.retain(|&s| s != samples);
@@ -113,8 +190,13 @@ impl GpuNetwork {
             self.gpu.check()?;
             self.plans.insert(samples, plan);
         }
-        let plan = self.plans.get_mut(&samples).expect("just made");
-        Ok((shared, plan, &mut self.status))
+        Ok(Planned {
+            plan: self.plans.get_mut(&samples).expect("just made"),
+            shared,
+            status: &self.status,
+            ring: &mut self.ring,
+            scratch: &mut self.scratch,
+        })
     }
 
     pub(crate) fn samples(&self, x: &[f32]) -> Result<usize> {
@@ -137,9 +219,14 @@ impl GpuNetwork {
     fn run_forward(&mut self, x: &[f32], pass: Option<&Pass>) -> Result<Vec<f32>> {
         let samples = self.samples(x)?;
         self.taped = None;
-        let (shared, plan, _) = self.plan(samples)?;
-        let gpu = shared.gpu;
-        gpu.write(&plan.upload, plan.x.offset, bytemuck::cast_slice(x));
+        let Planned {
+            shared,
+            plan,
+            scratch,
+            ..
+        } = self.plan(samples)?;
+        let (gpu, half) = (shared.gpu, shared.half);
+        gpu.write(&plan.upload, plan.x.offset, to_device(half, x, scratch));
         let recording = match pass {
             Some(pass) => {
                 let words = key_words(shared.network, pass.key);
@@ -154,7 +241,8 @@ impl GpuNetwork {
         recording.replay(gpu, &mut encoder, None);
         let output = plan.output(shared.network).clone();
         let len = samples * shared.network.output_len();
-        let y = finish_with_download(gpu, encoder, &output, len)?;
+        let words = finish_with_download(gpu, encoder, &output, real_words(half, len))?;
+        let y = from_device(half, words, len);
         if pass.is_some() {
             self.taped = Some(samples);
         }
@@ -176,14 +264,29 @@ impl GpuNetwork {
             d_output.len(),
             samples * self.network.output_len(),
         )?;
-        let (shared, plan, _) = self.plan(samples)?;
+        let is_half = self.is_half();
+        let scale = if is_half { scale_for(d_output) } else { 1.0 };
+        let Planned {
+            shared,
+            plan,
+            scratch,
+            ..
+        } = self.plan(samples)?;
         let gpu = shared.gpu;
         let d_y = plan.d_output(shared.network).clone();
-        gpu.write(&d_y.buffer, 0, bytemuck::cast_slice(d_output));
+        if is_half {
+            let scaled: Vec<f32> = d_output.iter().map(|d| d * scale).collect();
+            gpu.write(&d_y.buffer, 0, to_device(true, &scaled, scratch));
+            let constants = StepConstants::loss(0.0, scale);
+            gpu.write(&plan.upload, 0, bytemuck::cast_slice(&constants.words));
+        } else {
+            gpu.write(&d_y.buffer, 0, bytemuck::cast_slice(d_output));
+        }
         let mut encoder = gpu.device.create_command_encoder(&Default::default());
         plan.backward.replay(gpu, &mut encoder, None);
         gpu.submit(encoder);
-        gpu.check()
+        self.input_scale = scale;
+        self.gpu.check()
     }
 
     /// The parameters' gradient of the last backward, in the stored order.
@@ -222,12 +325,7 @@ impl GpuNetwork {
         let mut encoder = gpu.device.create_command_encoder(&Default::default());
         recording.replay(&gpu, &mut encoder, None);
         let packed = finish_with_download(&gpu, encoder, packed, words)?;
-        let halves = packed.iter().flat_map(|word| {
-            let bits = word.to_bits();
-            [bits as u16, (bits >> 16) as u16]
-        });
-        let values = halves.map(|bits| half::f16::from_bits(bits).to_f32());
-        Ok(values.take(len).collect())
+        Ok(from_device(true, packed, len))
     }
 
     /// The input's gradient of the last [`GpuNetwork::backward_batch`].
@@ -240,9 +338,16 @@ impl GpuNetwork {
             ));
         };
         let len = samples * self.network.input_len();
-        let (_, plan, _) = self.plan(samples)?;
-        let part = plan.d_input().clone();
-        self.download(&part, len)
+        let half = self.is_half();
+        let part = self.plan(samples)?.plan.d_input().clone();
+        let words = self.download(&part, real_words(half, len))?;
+        let mut gradient = from_device(half, words, len);
+        if self.input_scale != 1.0 {
+            for d in &mut gradient {
+                *d /= self.input_scale;
+            }
+        }
+        Ok(gradient)
     }
 
     pub(crate) fn set_taped(&mut self, samples: usize) {
@@ -317,6 +422,26 @@ impl GpuNetwork {
         self.absorbed = 0;
         Ok(())
     }
+}
+
+/// A plan, and what of the network a step needs beside it.
+pub(crate) struct Planned<'a> {
+    pub shared: Shared<'a>,
+    pub plan: &'a mut Plan,
+    pub status: &'a Status,
+    pub ring: &'a mut Ring,
+    pub scratch: &'a mut Vec<f16>,
+}
+
+/// A power of two that brings the largest element to about 2¹⁰: f16 then has 34 bits below it for
+/// the others, and 5 above it for sums.
+fn scale_for(d_output: &[f32]) -> f32 {
+    let largest = d_output.iter().fold(0.0_f32, |m, d| m.max(d.abs()));
+    if !largest.is_normal() {
+        return 1.0;
+    }
+    let exponent = 10 - largest.log2().floor() as i32;
+    2.0_f32.powi(exponent.clamp(-100, 100))
 }
 
 /// Submits with a copy of the first `len` floats of a part, and waits for them.

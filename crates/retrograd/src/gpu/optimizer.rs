@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::device::Gpu;
 use super::network::{GpuNetwork, check_len};
 use super::recording::{Part, download};
+use super::status::SLOTS;
 use crate::optim::{Optimizer, OptimizerSpec};
 use crate::train::Clip;
 use crate::{Model, Result};
@@ -103,9 +104,10 @@ pub(crate) struct StepConstants {
 }
 
 impl StepConstants {
-    /// Of the loss alone.
+    /// Of the loss alone, with its gradient multiplied by `share`.
     pub fn loss(scale: f32, share: f32) -> Self {
         let mut words = [0; 16];
+        words[13] = SLOTS as u32;
         words[0] = scale.to_bits();
         words[1] = share.to_bits();
         StepConstants { words }
@@ -118,7 +120,7 @@ impl StepConstants {
         t: u64,
         lr: f64,
         clip: &Clip,
-        [slot, before]: [u32; 2],
+        [slot, before, scale_at]: [u32; 3],
     ) -> Self {
         let t = i32::try_from(t).unwrap_or(i32::MAX);
         let adam = |betas: [f64; 2], eps: f64, decay: f64, shrink: f64| {
@@ -176,7 +178,7 @@ impl StepConstants {
         {
             *word = (number as f32).to_bits();
         }
-        self.words[13] = 1.0_f32.to_bits();
+        self.words[13] = scale_at;
         self.words[14] = slot;
         self.words[15] = before;
         self

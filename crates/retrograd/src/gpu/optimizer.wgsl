@@ -2,6 +2,8 @@
 // optim/mod.rs. A step whose loss or gradient is not finite changes nothing and says so.
 
 override KIND: u32 = 1u;         // 0 sgd, 1 sgd with momentum, 2 adam and adamw
+override SLOTS: u32 = 1024u;     // of the rings of status and loss scales
+override GROWTH: f32 = 2000.0;   // good steps until the loss scale is doubled
 
 struct Step {
     scale: f32,
@@ -17,13 +19,37 @@ struct Step {
     shrink: f32,           // factor on the parameter
     correction2_sqrt: f32, // sqrt(1 - beta2^t)
     nesterov: f32,
-    unscale: f32,          // 1 / loss scale
+    scale_at: u32,         // where the loss scale is: this step's slot, or behind the ring where it is 1
     slot: u32,             // of this step's status
     before: u32,           // slot of a step whose failure stops this one; itself for none
 }
 
+// What a step's status says beside its loss.
+const UPDATED: f32 = 0.0;
+const FAILED: f32 = 1.0;
+const OVERFLOWED: f32 = 2.0;
+
 fn clipped(g: f32, limit: f32) -> f32 {
     return select(g, clamp(g, -limit, limit), limit > 0.0 && is_finite(g));
+}
+
+// optimizer_unscale: takes the loss scale off the gradient.
+@group(0) @binding(1) var<storage, read_write> grads_out: array<f32>;
+@group(0) @binding(2) var<storage, read> scales_in: array<vec2<f32>>;
+@group(0) @binding(3) var<uniform> unscale_step: Step;
+
+// sizes.a.x: parameters. Scales are powers of two: nothing is rounded.
+@compute @workgroup_size(64)
+fn optimizer_unscale(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = group_number(group, groups) * 64u + lane;
+    if (index < sizes.a.x) {
+        let scale = unscale_step.share * scales_in[unscale_step.scale_at].x;
+        grads_out[index] = grads_out[index] / scale;
+    }
 }
 
 // optimizer_norm: sums of squares over pieces of 4096.
@@ -43,11 +69,11 @@ fn optimizer_norm(
     let end = min(number * 4096u + 4096u, sizes.a.x);
     var sum = 0.0;
     for (var i = number * 4096u + lane; i < end; i += 64u) {
-        let g = clipped(grads[i] * norm_step.unscale, norm_step.clip_element);
+        let g = clipped(grads[i], norm_step.clip_element);
         sum += g * g;
     }
     var total = sum_lanes(lane, vec4<f32>(sum)).x;
-    if (norm_step.before != norm_step.slot && status_in[norm_step.before].y != 0.0) {
+    if (norm_step.before != norm_step.slot && status_in[norm_step.before].y == FAILED) {
         // All ones: not a number.
         total = bitcast<f32>(sizes.b.x);
     }
@@ -65,6 +91,19 @@ fn optimizer_norm(
 @group(0) @binding(6) var<storage, read> losses: array<f32>;
 @group(0) @binding(7) var<storage, read_write> status: array<vec2<f32>>;
 @group(0) @binding(8) var<uniform> step: Step;
+@group(0) @binding(9) var<storage, read_write> scales: array<vec2<f32>>; // scale, good steps with it
+
+// A gradient that is not finite while the loss is: the loss scale may have been too large. The
+// step is left out and the next one takes half of it; after GROWTH good steps it is doubled.
+fn next_scale(now: vec2<f32>, flag: f32) -> vec2<f32> {
+    if (flag == OVERFLOWED) {
+        return vec2<f32>(now.x * 0.5, 0.0);
+    }
+    if (flag == UPDATED && now.y + 1.0 >= GROWTH) {
+        return vec2<f32>(min(now.x * 2.0, 16777216.0), 0.0);
+    }
+    return vec2<f32>(now.x, now.y + select(0.0, 1.0, flag == UPDATED));
+}
 
 // sizes.a: first parameter, end, pieces of the norm, pieces of the loss; sizes.b: 1 to write the
 // status. A workgroup owns 1024 parameters: each sums the
@@ -86,7 +125,18 @@ fn optimizer_update(
     let totals = sum_lanes(lane, sums);
     let good = is_finite(totals.x) && is_finite(totals.y);
     if (sizes.b.x == 1u && number == 0u && lane == 0u) {
-        status[step.slot] = vec2<f32>(totals.y, select(1.0, 0.0, good));
+        let now = scales[step.scale_at];
+        let is_scaled = step.scale_at == step.slot;
+        var flag = UPDATED;
+        if (!good) {
+            let stopped = step.before != step.slot && status[step.before].y == FAILED;
+            let overflowed = is_scaled && now.x > 1.0 && is_finite(totals.y) && !stopped;
+            flag = select(FAILED, OVERFLOWED, overflowed);
+        }
+        status[step.slot] = vec2<f32>(totals.y, flag);
+        if (is_scaled) {
+            scales[(step.slot + 1u) % SLOTS] = next_scale(now, flag);
+        }
     }
     if (!good) {
         return;
@@ -98,7 +148,7 @@ fn optimizer_update(
     let end = min(sizes.a.x + number * 1024u + 1024u, sizes.a.y);
     for (var i = sizes.a.x + number * 1024u + lane; i < end; i += 64u) {
         var p = params[i];
-        var g = clipped(grads_in[i] * step.unscale, step.clip_element) * factor + step.decay * p;
+        var g = clipped(grads_in[i], step.clip_element) * factor + step.decay * p;
         if (KIND == 2u) {
             var m = first_state[i];
             var v = second_state[i];

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use super::device::{Gpu, storage_usage};
-use super::kernels::ELEMENTWISE;
-use super::layer::{Io, Lengths, Record, groups};
+use super::kernels::{CAST, ELEMENTWISE, OPTIMIZER};
+use super::layer::{Io, Lengths, Record, groups, numbers};
+use super::precision::{real_bytes, real_words};
 use super::recording::{Part, Recording};
 use crate::nn::{Network, Node, Value};
 use crate::rng::Key;
@@ -14,8 +15,14 @@ use crate::{Error, Model, Result};
 pub(crate) struct Shared<'a> {
     pub gpu: &'a Gpu,
     pub network: &'a Network,
+    /// The weights as kernels read them: 16-bit in mixed precision, else the same as `master`.
     pub params: &'a Part,
+    pub master: &'a Part,
     pub grads: &'a Part,
+    /// The ring of loss scales.
+    pub scales: &'a Part,
+    /// Activations have 16 bits.
+    pub half: bool,
     /// Every layer's numbers that are neither parameters nor of the batch.
     pub fixed: &'a [Part],
 }
@@ -107,26 +114,30 @@ pub(crate) fn key_words(network: &Network, key: Key) -> Vec<u32> {
         .collect()
 }
 
-impl Plan {
-    pub fn new(shared: &Shared<'_>, samples: usize) -> Result<Self> {
-        let (gpu, network) = (shared.gpu, shared.network);
+/// What a network needs at one batch size, before anything is made.
+pub(crate) struct Measure {
+    half: bool,
+    samples: usize,
+    input_len: usize,
+    output_len: usize,
+    /// Offset and bytes of the parts that a step sends, and their sum.
+    places: [(u64, u64); 5],
+    upload: u64,
+    /// Values of every layer's output; a flattened one has the buffer of the one before it.
+    own: Vec<usize>,
+    /// Words that every layer keeps for backward.
+    saved: Vec<Vec<usize>>,
+    /// The most values in one layer.
+    widest: usize,
+}
+
+impl Measure {
+    pub fn new(gpu: &Gpu, network: &Network, samples: usize, half: bool) -> Self {
         let len_of = |shape: &[usize]| samples * shape.iter().product::<usize>();
         let input_len = samples * network.input_len();
         let output_len = samples * network.output_len();
-        let widest = network
-            .shapes
-            .iter()
-            .map(|shape| len_of(shape))
-            .chain([input_len])
-            .max()
-            .unwrap_or(0);
-        // Kernels index with 32 bits, and KAN features are the widest of all.
-        if widest > (1 << 28) {
-            return Err(Error::Gpu {
-                what: format!("{widest} values in one layer's output"),
-                advice: "a smaller batch".into(),
-            });
-        }
+        let lens: Vec<usize> = network.shapes.iter().map(|s| len_of(s)).collect();
+        let widest = lens.iter().copied().chain([input_len]).max().unwrap_or(0);
         let align = u64::from(gpu.limits.min_storage_buffer_offset_alignment)
             .max(u64::from(gpu.limits.min_uniform_buffer_offset_alignment));
         let keys = network
@@ -134,22 +145,107 @@ impl Plan {
             .iter()
             .filter(|n| matches!(n, Node::Dropout(_)));
         let key_bytes = 4 * (KEY_WORDS * keys.count().max(1)) as u64;
-        let mut end = 0;
+        let mut upload = 0;
         let mut place = |bytes: u64| {
-            let offset = end;
-            end = (offset + bytes).next_multiple_of(align);
+            let offset = upload;
+            upload = (offset + bytes).next_multiple_of(align);
             (offset, bytes)
         };
         let places = [
             place(STEP_BYTES),
             place(key_bytes),
-            place(4 * input_len as u64),
+            place(4 * real_words(half, input_len) as u64),
             place(4 * output_len as u64),
             place(4 * output_len as u64),
         ];
+        let mut own = Vec::new();
+        let mut saved = Vec::new();
+        for (layer, node) in network.nodes.iter().enumerate() {
+            let y_len = lens[layer];
+            let is_view = matches!(node, Node::Flatten);
+            own.push(if is_view { 4 } else { y_len });
+            let lengths = Lengths {
+                samples,
+                x_len: match before(layer) {
+                    Value::Input => input_len,
+                    Value::Of(l) => lens[l],
+                },
+                y_len,
+                half,
+            };
+            saved.push(record_of(node).map_or_else(Vec::new, |r| r.saved(&lengths)));
+        }
+        Measure {
+            half,
+            samples,
+            input_len,
+            output_len,
+            places,
+            upload,
+            own,
+            saved,
+            widest,
+        }
+    }
+
+    /// Every buffer that grows with the batch: what it is and its bytes.
+    pub fn buffers(&self) -> Vec<(String, u64)> {
+        let real = |len: usize| real_bytes(self.half) * len as u64;
+        let mut all = vec![
+            ("the batch".into(), self.upload),
+            ("the input's gradient".into(), real(self.input_len)),
+            ("gradients to add".into(), real(self.widest)),
+        ];
+        for (layer, &len) in self.own.iter().enumerate() {
+            all.push((output_name(layer), real(len)));
+            all.push((output_name(layer), real(len)));
+            let words = self.saved[layer].iter();
+            all.extend(words.map(|&words| (saved_name(layer), 4 * words as u64)));
+        }
+        all
+    }
+
+    /// Kernels index with 32 bits, and KAN features are the widest of all.
+    fn check(&self) -> Result<()> {
+        if self.widest <= WIDEST {
+            return Ok(());
+        }
+        Err(Error::Gpu {
+            what: format!(
+                "{} values in one layer's output, kernels count up to {WIDEST}",
+                self.widest
+            ),
+            advice: format!(
+                "a batch of {} would fit",
+                self.samples * WIDEST / self.widest
+            ),
+        })
+    }
+}
+
+/// The most values of one layer in a batch.
+pub(crate) const WIDEST: usize = 1 << 28;
+
+fn output_name(layer: usize) -> String {
+    format!("layer {layer}'s output")
+}
+
+fn saved_name(layer: usize) -> String {
+    format!("what layer {layer} keeps for backward")
+}
+
+impl Plan {
+    pub fn new(shared: &Shared<'_>, samples: usize) -> Result<Self> {
+        let (gpu, network, half) = (shared.gpu, shared.network, shared.half);
+        let measure = Measure::new(gpu, network, samples, half);
+        measure.check()?;
+        let reals = |name: &str, len: usize| -> Result<Part> {
+            let bytes = real_bytes(half) * len as u64;
+            Ok(Part::whole(&gpu.buffer(name, bytes, storage_usage())?))
+        };
         let usage = storage_usage() | wgpu::BufferUsages::UNIFORM;
-        let upload = gpu.buffer("the batch", end, usage)?;
-        let [step, keys, x, target, weights] = places.map(|(offset, bytes)| Part {
+        let upload = gpu.buffer("the batch", measure.upload, usage)?;
+        let [step, keys, x, target, weights] = measure.places.map(|(offset, bytes)| Part {
             buffer: upload.clone(),
             offset,
             bytes,
@@ -157,34 +253,17 @@ impl Plan {
         let mut values = Vec::new();
         let mut d_values = Vec::new();
         let mut saved = Vec::new();
-        for (layer, node) in network.nodes.iter().enumerate() {
-            let y_len = len_of(&network.shapes[layer]);
-            let name = format!("layer {layer}'s output");
-            // A flattened value has the buffer of the one before it.
-            let own = if matches!(node, Node::Flatten) {
-                4
-            } else {
-                y_len
-            };
-            values.push(Part::whole(&gpu.floats(&name, own)?));
-            d_values.push(Part::whole(&gpu.floats(&name, own)?));
-            let x_len = match before(layer) {
-                Value::Input => input_len,
-                Value::Of(l) => len_of(&network.shapes[l]),
-            };
-            let lengths = Lengths {
-                samples,
-                x_len,
-                y_len,
-            };
-            let lens = record_of(node).map_or_else(Vec::new, |r| r.saved(&lengths));
-            let name = format!("what layer {layer} keeps for backward");
-            let parts: Result<Vec<_>> = lens
-                .into_iter()
-                .map(|len| Ok(Part::whole(&gpu.floats(&name, len)?)))
+        for (layer, &own) in measure.own.iter().enumerate() {
+            values.push(reals(&output_name(layer), own)?);
+            d_values.push(reals(&output_name(layer), own)?);
+            let name = saved_name(layer);
+            let parts: Result<Vec<_>> = measure.saved[layer]
+                .iter()
+                .map(|&words| Ok(Part::whole(&gpu.floats(&name, words)?)))
                 .collect();
             saved.push(parts?);
         }
+        let losses = gpu.floats("partial losses", measure.output_len.div_ceil(64))?;
         let mut plan = Plan {
             samples,
             upload,
@@ -195,29 +274,47 @@ impl Plan {
             weights,
             values,
             d_values,
-            d_input: Part::whole(&gpu.floats("the input's gradient", input_len)?),
-            added: Part::whole(&gpu.floats("gradients to add", widest)?),
+            d_input: reals("the input's gradient", measure.input_len)?,
+            added: reals("gradients to add", measure.widest)?,
             saved,
-            forward: Recording::default(),
-            forward_training: Recording::default(),
-            backward: Recording::default(),
+            forward: Recording::new(half),
+            forward_training: Recording::new(half),
+            backward: Recording::new(half),
             steps: HashMap::new(),
-            losses: Part::whole(&gpu.floats("partial losses", output_len.div_ceil(64))?),
+            losses: Part::whole(&losses),
             spare: [
                 Part::whole(&gpu.floats("spare", 4)?),
                 Part::whole(&gpu.floats("spare", 4)?),
             ],
         };
-        let mut forward = Recording::default();
+        let mut forward = Recording::new(half);
         plan.record_forward(shared, &mut forward, false)?;
-        let mut forward_training = Recording::default();
+        let mut forward_training = Recording::new(half);
         plan.record_forward(shared, &mut forward_training, true)?;
-        let mut backward = Recording::default();
+        let mut backward = Recording::new(half);
         plan.record_backward(shared, &mut backward, true)?;
+        plan.record_unscale(shared, &mut backward)?;
         plan.forward = forward;
         plan.forward_training = forward_training;
         plan.backward = backward;
         Ok(plan)
+    }
+
+    /// Takes the loss scale of mixed precision off the weights' gradient.
+    pub fn record_unscale(&self, shared: &Shared<'_>, recording: &mut Recording) -> Result<()> {
+        let len = shared.network.layout().len();
+        if !shared.half || len == 0 {
+            return Ok(());
+        }
+        recording.dispatch(
+            shared.gpu,
+            "optimizer_unscale",
+            (&OPTIMIZER, "optimizer_unscale"),
+            &[],
+            &numbers(&[len]),
+            &[shared.grads, shared.scales, &self.step],
+            groups(len),
+        )
     }
 
     /// The numbers of a value.
@@ -272,6 +369,7 @@ impl Plan {
             x_len: self.len(network, before(layer)),
             y_len: self.len(network, Value::Of(layer)),
             params: shared.params,
+            master: shared.master,
             grads: shared.grads,
             ranges: &network.tensors[layer],
             trained: [0, 1, 2].map(|slot| {
@@ -299,6 +397,18 @@ impl Plan {
         training: bool,
     ) -> Result<()> {
         let network = shared.network;
+        let len = network.layout().len();
+        if shared.half && len > 0 {
+            recording.dispatch(
+                shared.gpu,
+                "cast_weights",
+                (&CAST, "cast_weights"),
+                &[],
+                &numbers(&[len]),
+                &[shared.master, shared.params],
+                groups(len),
+            )?;
+        }
         for (layer, node) in network.nodes.iter().enumerate() {
             let name = Self::name(network, layer);
             let io = self.io(shared, layer, &name, training);

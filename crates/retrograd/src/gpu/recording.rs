@@ -37,12 +37,20 @@ struct Dispatch {
 #[derive(Default)]
 pub(crate) struct Recording {
     dispatches: Vec<Dispatch>,
+    /// Activations have 16 bits.
+    half: bool,
 }
 
 /// Sizes that a kernel reads: eight numbers, meaning as in its file.
 pub(crate) type Sizes = [u32; 8];
 
 impl Recording {
+    /// An empty one, of kernels with 16-bit activations or without.
+    pub fn new(half: bool) -> Self {
+        let dispatches = Vec::new();
+        Recording { dispatches, half }
+    }
+
     /// Adds a kernel. `buffers` are its bindings from 1 on (0 holds the sizes), `groups` the
     /// number of workgroups, folded into a second dimension where one is not enough.
     pub fn dispatch(
@@ -56,7 +64,7 @@ impl Recording {
         groups: usize,
     ) -> Result<()> {
         let groups = fold(groups, gpu.limits.max_compute_workgroups_per_dimension)?;
-        let pipeline = gpu.pipeline(kernel, entry, constants);
+        let pipeline = gpu.pipeline(kernel, self.half, entry, constants);
         let sizes = gpu.constant(
             "sizes",
             bytemuck::cast_slice(sizes),

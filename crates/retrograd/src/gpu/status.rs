@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::device::{Gpu, count, storage_usage};
+use super::precision::{LossScale, Scale};
 use super::recording::{Part, read_mapped};
 use crate::{Error, Result};
 
@@ -28,6 +29,9 @@ pub struct StepLoss {
     pub loss: f64,
     /// Whether the update was made; it is not where the loss or a gradient is not finite.
     pub updated: bool,
+    /// Mixed precision: the update was not made because the loss scale was too large; the next
+    /// step takes half of it. No failure.
+    pub overflowed: bool,
 }
 
 struct Staging {
@@ -36,6 +40,10 @@ struct Staging {
     steps: std::ops::Range<u64>,
 }
 
+/// What a step's status says beside its loss; as in optimizer.wgsl.
+const UPDATED: f32 = 0.0;
+const OVERFLOWED: f32 = 2.0;
+
 const IDLE: u8 = 0;
 const PENDING: u8 = 1;
 const READY: u8 = 2;
@@ -43,6 +51,10 @@ const FAILED: u8 = 3;
 
 pub(crate) struct Status {
     pub ring: Part,
+    /// A ring of loss scales, and a 1 behind it for steps that have none.
+    pub scales: Part,
+    /// What is known of the device's loss scale.
+    pub scale: Option<Scale>,
     staging: Vec<Staging>,
     /// Steps submitted, and those whose status is on its way or here.
     pub steps: u64,
@@ -54,10 +66,12 @@ pub(crate) struct Status {
     /// From this step on a failure before it doesn't count.
     pub forgiven: u64,
     pub skipped: u64,
+    /// Steps left out because the loss scale was too large.
+    pub overflows: u64,
 }
 
 impl Status {
-    pub fn new(gpu: &Gpu) -> Result<Self> {
+    pub fn new(gpu: &Gpu, scale: Option<LossScale>) -> Result<Self> {
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         let staging: Result<Vec<_>> = (0..STAGING)
             .map(|_| {
@@ -68,7 +82,14 @@ impl Status {
                 })
             })
             .collect();
+        let scales = gpu.buffer("loss scales", 8 * (SLOTS + 1), storage_usage())?;
+        gpu.write(&scales, 8 * SLOTS, bytemuck::cast_slice(&[1.0_f32, 0.0]));
+        if let Some(scale) = scale {
+            gpu.write(&scales, 0, bytemuck::cast_slice(&[scale.initial, 0.0]));
+        }
         Ok(Status {
+            scales: Part::whole(&scales),
+            scale: scale.map(Scale::new),
             ring: Part::whole(&gpu.buffer("losses", 8 * SLOTS, storage_usage())?),
             staging: staging?,
             steps: 0,
@@ -78,6 +99,7 @@ impl Status {
             failure: None,
             forgiven: 0,
             skipped: 0,
+            overflows: 0,
         })
     }
 
@@ -116,9 +138,17 @@ impl Status {
                 let loss = StepLoss {
                     step,
                     loss: f64::from(pair[0]),
-                    updated: pair[1] == 0.0,
+                    updated: pair[1] == UPDATED,
+                    overflowed: pair[1] == OVERFLOWED,
                 };
-                if !loss.updated {
+                match &mut self.scale {
+                    Some(scale) if loss.updated => scale.went_well(),
+                    Some(scale) if loss.overflowed => scale.halve(),
+                    _ => {}
+                }
+                if loss.overflowed {
+                    self.overflows += 1;
+                } else if !loss.updated {
                     self.skipped += 1;
                     if self.failure.is_none() && step >= self.forgiven {
                         self.failure = Some(loss);

@@ -1,11 +1,11 @@
 //! Training steps: native (all on the device) and hybrid (the optimizer on the CPU).
 
-use super::device::count;
 use super::kernels::{LOSS, OPTIMIZER};
 use super::layer::{flag, numbers};
-use super::network::{GpuNetwork, finish_with_download};
+use super::network::{GpuNetwork, Planned, finish_with_download};
 use super::optimizer::{GpuOptimizer, StepConstants};
 use super::plan::{Plan, STEP_BYTES, Shared, key_words};
+use super::precision::to_device;
 use super::recording::{Part, Recording};
 use super::status::{SLOTS, Status, StepLoss};
 use crate::optim::{self, Optimizer};
@@ -100,6 +100,7 @@ fn record_loss(
             plan.d_output(network),
             &plan.losses,
             &plan.step,
+            shared.scales,
         ],
         pieces,
     )?;
@@ -114,6 +115,7 @@ fn record_update(
     optimizer: &GpuOptimizer,
     norms: &Part,
     loss_pieces: usize,
+    growth: Option<u32>,
 ) -> Result<()> {
     let gpu = shared.gpu;
     let len = shared.network.layout().len();
@@ -127,7 +129,11 @@ fn record_update(
         &[shared.grads, &status.ring, norms, &plan.step],
         pieces,
     )?;
-    let constants = [("KIND", f64::from(optimizer.kind()))];
+    let constants = [
+        ("KIND", f64::from(optimizer.kind())),
+        ("SLOTS", SLOTS as f64),
+        ("GROWTH", growth.map_or(1.0, f64::from)),
+    ];
     // State that the kind doesn't have is never touched.
     let [first, second] = match &optimizer.state[..] {
         [] => [&plan.spare[0], &plan.spare[1]],
@@ -149,7 +155,7 @@ fn record_update(
             &constants,
             &numbers(&sizes),
             &[
-                shared.params,
+                shared.master,
                 shared.grads,
                 first,
                 second,
@@ -157,6 +163,7 @@ fn record_update(
                 &plan.losses,
                 &status.ring,
                 &plan.step,
+                shared.scales,
             ],
             range.len().div_ceil(UPDATE),
         )?;
@@ -164,15 +171,23 @@ fn record_update(
     Ok(())
 }
 
-/// Sends everything of a step in one piece.
+/// Writes everything of a step into a buffer of the ring, in one piece, and adds the copy of it to
+/// the step's commands. Returns the buffer's number, for [`Ring::submitted`].
 fn upload(
-    shared: &Shared<'_>,
-    plan: &Plan,
+    planned: &mut Planned<'_>,
+    encoder: &mut wgpu::CommandEncoder,
     constants: &StepConstants,
     key: Key,
     x: &[f32],
     target: &Target<f32>,
-) -> Result<()> {
+) -> Result<usize> {
+    let Planned {
+        shared,
+        plan,
+        ring,
+        scratch,
+        ..
+    } = planned;
     let gpu = shared.gpu;
     let words = key_words(shared.network, key);
     let values: &[u8] = if target.classes.is_empty() {
@@ -185,28 +200,18 @@ fn upload(
     if !weights.is_empty() {
         end = plan.weights.offset + weights.len() as u64;
     }
-    let size = std::num::NonZeroU64::new(end.next_multiple_of(4)).expect("constants at least");
-    let Some(mut view) = gpu.queue.write_buffer_with(&plan.upload, 0, size) else {
-        gpu.check()?;
-        return Err(Error::Gpu {
-            what: "no memory to send the batch".into(),
-            advice: "a smaller batch".into(),
-        });
-    };
-    count(&gpu.counting.bytes_up, end);
-    let mut put = |offset: u64, bytes: &[u8]| {
-        let at = offset as usize;
-        if !bytes.is_empty() {
-            view.slice(at..at + bytes.len()).copy_from_slice(bytes);
-        }
-    };
-    put(0, bytemuck::cast_slice(&constants.words));
     debug_assert_eq!(4 * constants.words.len() as u64, STEP_BYTES);
-    put(plan.keys.offset, bytemuck::cast_slice(&words));
-    put(plan.x.offset, bytemuck::cast_slice(x));
-    put(plan.target.offset, values);
-    put(plan.weights.offset, weights);
-    Ok(())
+    let i = ring.take(gpu, end)?;
+    let pieces = [
+        (0, bytemuck::cast_slice(&constants.words)),
+        (plan.keys.offset, bytemuck::cast_slice(&words)),
+        (plan.x.offset, to_device(shared.half, x, scratch)),
+        (plan.target.offset, values),
+        (plan.weights.offset, weights),
+    ];
+    let staging = ring.write(gpu, i, &pieces)?;
+    encoder.copy_buffer_to_buffer(staging, 0, &plan.upload, 0, end);
+    Ok(i)
 }
 
 /// 1/W of the loss, in f64 as on the CPU.
@@ -242,19 +247,30 @@ impl GpuNetwork {
         let weighted = target.weights.is_some();
         let rows = target.classes.len();
         let key = (loss_kind(loss), weighted, GRADIENTS - rows as u64);
-        let (shared, plan, _) = self.plan(samples)?;
+        let scale = self.scale.map_or(1.0, |scale| scale.value);
+        let mut planned = self.plan(samples)?;
+        let (shared, plan) = (&planned.shared, &mut planned.plan);
         if !plan.steps.contains_key(&key) {
-            let mut recording = Recording::default();
-            plan.record_forward(&shared, &mut recording, true)?;
-            record_loss(&shared, plan, &mut recording, loss, weighted, rows)?;
-            plan.record_backward(&shared, &mut recording, true)?;
-            plan.record_absorb(&shared, &mut recording)?;
+            let mut recording = Recording::new(shared.half);
+            plan.record_forward(shared, &mut recording, true)?;
+            record_loss(shared, plan, &mut recording, loss, weighted, rows)?;
+            plan.record_backward(shared, &mut recording, true)?;
+            plan.record_absorb(shared, &mut recording)?;
+            plan.record_unscale(shared, &mut recording)?;
             plan.steps.insert(key, recording);
         }
-        let constants = StepConstants::loss(loss_scale(loss, target), 1.0);
-        upload(&shared, plan, &constants, options.key, x, target)?;
+        let constants = StepConstants::loss(loss_scale(loss, target), scale);
         let gpu = shared.gpu;
         let mut encoder = gpu.device.create_command_encoder(&Default::default());
+        let sent = upload(
+            &mut planned,
+            &mut encoder,
+            &constants,
+            options.key,
+            x,
+            target,
+        )?;
+        let Planned { shared, plan, .. } = &planned;
         plan.steps[&key].replay(gpu, &mut encoder, None);
         let pieces = if loss == Loss::CrossEntropy {
             rows.div_ceil(64)
@@ -262,10 +278,44 @@ impl GpuNetwork {
             (samples * shared.network.output_len()).div_ceil(1024)
         };
         let losses = plan.losses.clone();
-        let parts = finish_with_download(gpu, encoder, &losses, pieces)?;
+        let parts = finish_with_download(gpu, encoder, &losses, pieces);
+        self.ring.submitted(sent);
+        let parts = parts?;
         self.set_taped(samples);
         self.absorbed += 1;
+        self.input_scale = scale;
         Ok(parts.iter().map(|&part| f64::from(part)).sum())
+    }
+
+    /// Loss and gradients, brought back. In mixed precision a gradient that overflowed is computed
+    /// again with half the loss scale, until it is finite or nothing is left to halve.
+    pub(crate) fn bring_gradients(
+        &mut self,
+        x: &[f32],
+        target: &Target<f32>,
+        loss: Loss,
+        options: &TrainOptions,
+    ) -> Result<(f64, Vec<f32>)> {
+        loop {
+            let value = self.loss_and_gradients(x, target, loss, options)?;
+            let grads = if options.compress_gradients {
+                self.gradients_f16()?
+            } else {
+                self.gradients()?
+            };
+            let Some(scale) = &mut self.scale else {
+                return Ok((value, grads));
+            };
+            if grads.iter().all(|g| g.is_finite()) {
+                scale.went_well();
+                return Ok((value, grads));
+            }
+            if !value.is_finite() || scale.value <= 1.0 {
+                return Ok((value, grads));
+            }
+            scale.halve();
+            self.absorbed -= 1;
+        }
     }
 
     /// A hybrid step: loss and gradients on the device, the optimizer on the CPU, the new weights
@@ -278,12 +328,7 @@ impl GpuNetwork {
         optimizer: &mut Optimizer<f32>,
         options: &TrainOptions,
     ) -> Result<f64> {
-        let value = self.loss_and_gradients(x, target, loss, options)?;
-        let mut grads = if options.compress_gradients {
-            self.gradients_f16()?
-        } else {
-            self.gradients()?
-        };
+        let (value, mut grads) = self.bring_gradients(x, target, loss, options)?;
         let bad = grads.iter().position(|g| !g.is_finite());
         if !value.is_finite() || bad.is_some() {
             if options.skip_not_finite {
@@ -358,9 +403,11 @@ impl GpuNetwork {
         self.check_target(samples, loss, target)?;
         self.status.advance(&self.gpu)?;
         self.check_failure(options)?;
-        let mut encoder = self.encode_native(samples, x, target, loss, optimizer, options, None)?;
+        let (mut encoder, sent) =
+            self.encode_native(samples, x, target, loss, optimizer, options, None)?;
         let staging = self.status.copy(&mut encoder);
         let submission = self.gpu.submit(encoder);
+        self.ring.submitted(sent);
         self.status.submitted(submission, staging);
         optimizer.steps += 1;
         self.set_taped(samples);
@@ -382,7 +429,7 @@ impl GpuNetwork {
         }
     }
 
-    /// Uploads a native step and encodes it, with a pass per kernel where it is timed.
+    /// Encodes a native step, its upload before it, with a pass per kernel where it is timed.
     pub(crate) fn encode_native(
         &mut self,
         samples: usize,
@@ -392,26 +439,30 @@ impl GpuNetwork {
         optimizer: &GpuOptimizer,
         options: &TrainOptions,
         times: Option<&wgpu::QuerySet>,
-    ) -> Result<wgpu::CommandEncoder> {
+    ) -> Result<(wgpu::CommandEncoder, usize)> {
         let weighted = target.weights.is_some();
         let rows = target.classes.len();
         let key = (loss_kind(loss), weighted, optimizer.id);
         let norms = self.norms.clone();
-        let (shared, plan, status) = self.plan(samples)?;
+        let growth = self.status.scale.map(|scale| scale.growth_interval);
+        let mut planned = self.plan(samples)?;
+        let (shared, plan, status) = (&planned.shared, &mut planned.plan, planned.status);
         if !plan.steps.contains_key(&key) {
-            let mut recording = Recording::default();
-            plan.record_forward(&shared, &mut recording, true)?;
-            let pieces = record_loss(&shared, plan, &mut recording, loss, weighted, rows)?;
-            plan.record_backward(&shared, &mut recording, false)?;
-            plan.record_absorb(&shared, &mut recording)?;
+            let mut recording = Recording::new(shared.half);
+            plan.record_forward(shared, &mut recording, true)?;
+            let pieces = record_loss(shared, plan, &mut recording, loss, weighted, rows)?;
+            plan.record_backward(shared, &mut recording, false)?;
+            plan.record_absorb(shared, &mut recording)?;
+            plan.record_unscale(shared, &mut recording)?;
             record_update(
-                &shared,
+                shared,
                 plan,
                 status,
                 &mut recording,
                 optimizer,
                 &norms,
                 pieces,
+                growth,
             )?;
             plan.steps.insert(key, recording);
         }
@@ -422,19 +473,27 @@ impl GpuNetwork {
         } else {
             slot
         };
+        let scale_at = if shared.half { slot } else { SLOTS };
         let lr = options.lr.unwrap_or(optimizer.spec().lr());
         let constants = StepConstants::loss(loss_scale(loss, target), 1.0).with_optimizer(
             optimizer.spec(),
             optimizer.steps + 1,
             lr,
             &options.clip,
-            [slot as u32, before as u32],
+            [slot, before, scale_at].map(|at| at as u32),
         );
-        upload(&shared, plan, &constants, options.key, x, target)?;
         let gpu = shared.gpu;
         let mut encoder = gpu.device.create_command_encoder(&Default::default());
-        plan.steps[&key].replay(gpu, &mut encoder, times);
-        Ok(encoder)
+        let sent = upload(
+            &mut planned,
+            &mut encoder,
+            &constants,
+            options.key,
+            x,
+            target,
+        )?;
+        planned.plan.steps[&key].replay(gpu, &mut encoder, times);
+        Ok((encoder, sent))
     }
 
     /// The time that every kernel of a native step takes on the device, in order, in seconds: the
@@ -459,7 +518,7 @@ impl GpuNetwork {
         self.train_step_gpu_native_with_options(x, target, loss, optimizer, options)?;
         self.finish()?;
         let key = (loss_kind(loss), target.weights.is_some(), optimizer.id);
-        let (_, plan, _) = self.plan(samples)?;
+        let plan = self.plan(samples)?.plan;
         let labels: Vec<String> = plan.steps[&key].labels().map(String::from).collect();
         let count = 2 * labels.len() as u32;
         let gpu = std::sync::Arc::clone(&self.gpu);
@@ -472,12 +531,13 @@ impl GpuNetwork {
         let usage = wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC;
         let resolved = gpu.buffer("timestamps", bytes, usage)?;
         let times = Some(&queries);
-        let mut encoder =
+        let (mut encoder, sent) =
             self.encode_native(samples, x, target, loss, optimizer, options, times)?;
         encoder.resolve_query_set(&queries, 0..count, &resolved, 0);
         let staging = self.status.copy(&mut encoder);
         let part = Part::whole(&resolved);
         let submission = gpu.submit(encoder);
+        self.ring.submitted(sent);
         self.status.submitted(submission, staging);
         optimizer.steps += 1;
         let words = super::recording::download(&gpu, &Part { bytes, ..part })?;
@@ -502,6 +562,16 @@ impl GpuNetwork {
         self.gpu.check()?;
         self.status.flush(&self.gpu)?;
         Ok(self.status.take())
+    }
+
+    /// The loss scale of mixed precision, as far as native steps have arrived; 1 without it.
+    pub fn loss_scale(&self) -> f32 {
+        self.status.scale.map_or(1.0, |scale| scale.value)
+    }
+
+    /// Native steps of mixed precision that changed nothing because the loss scale was too large.
+    pub fn overflowed_steps(&self) -> u64 {
+        self.status.overflows
     }
 
     /// Native steps that changed nothing because their loss or gradient was not finite.

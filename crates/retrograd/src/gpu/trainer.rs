@@ -1,6 +1,6 @@
 //! The GPU in the training loop.
 
-use super::{Choice, Gpu, GpuNetwork, GpuOptimizer, StepLoss, TrainOptions};
+use super::{Choice, Gpu, GpuNetwork, GpuOptimizer, LossScale, Precision, StepLoss, TrainOptions};
 use crate::nn::Network;
 use crate::optim::Optimizer;
 use crate::train::{Accelerator, Arrived, Clip, Example, Mode};
@@ -18,6 +18,7 @@ impl GpuTrainer {
     pub fn new(
         adapter: &str,
         mode: Mode,
+        precision: Precision,
         network: &Network,
         params: &[f32],
         optimizer: &Optimizer<f32>,
@@ -30,7 +31,10 @@ impl GpuTrainer {
             ));
         }
         let gpu = Gpu::open(&Choice::parse(adapter))?;
-        let on_gpu = GpuNetwork::new(&gpu, network, params)?;
+        let on_gpu = match precision {
+            Precision::F32 => GpuNetwork::new(&gpu, network, params)?,
+            Precision::Mixed => GpuNetwork::mixed(&gpu, network, params, LossScale::default())?,
+        };
         let optimizer = match mode {
             Mode::Native => Some(GpuOptimizer::from_cpu(&on_gpu, optimizer)?),
             Mode::Hybrid => None,
@@ -50,7 +54,7 @@ impl GpuTrainer {
         let arrived = |l: StepLoss| Arrived {
             step: l.step,
             loss: l.loss,
-            updated: l.updated,
+            updated: l.updated || l.overflowed,
         };
         losses.into_iter().map(arrived).collect()
     }
@@ -59,7 +63,11 @@ impl GpuTrainer {
 impl Accelerator<Network> for GpuTrainer {
     fn name(&self) -> String {
         let adapter = self.network.gpu().description();
-        format!("{} ({})", adapter.name, adapter.backend)
+        let precision = match self.network.precision() {
+            Precision::F32 => "",
+            Precision::Mixed => ", mixed precision",
+        };
+        format!("{} ({}){precision}", adapter.name, adapter.backend)
     }
 
     fn mode(&self) -> Mode {
@@ -83,8 +91,8 @@ impl Accelerator<Network> for GpuTrainer {
         };
         self.network.sync_weights_from_cpu(params)?;
         let (x, target) = (&example.input, &example.target);
-        let value = self.network.loss_and_gradients(x, target, loss, &options)?;
-        grads.copy_from_slice(&self.network.gradients()?);
+        let (value, brought) = self.network.bring_gradients(x, target, loss, &options)?;
+        grads.copy_from_slice(&brought);
         Ok(value)
     }
 

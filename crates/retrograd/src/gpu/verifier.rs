@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Gpu, GpuNetwork, GpuOptimizer, TrainOptions};
+use super::{Gpu, GpuNetwork, GpuOptimizer, LossScale, Precision, TrainOptions};
 use crate::nn::Network;
 use crate::scalar::cast;
 use crate::train::Clip;
@@ -12,19 +12,32 @@ use crate::{Result, Target};
 /// Computes networks on a device for [`crate::verify::check_on`].
 pub struct GpuVerifier {
     gpu: Arc<Gpu>,
+    precision: Precision,
 }
 
 impl GpuVerifier {
     /// On that device.
     pub fn new(gpu: &Arc<Gpu>) -> Self {
+        Self::with_precision(gpu, Precision::F32)
+    }
+
+    /// In 32 bits or mixed precision; the bounds are those of the precision.
+    pub fn with_precision(gpu: &Arc<Gpu>, precision: Precision) -> Self {
         GpuVerifier {
             gpu: Arc::clone(gpu),
+            precision,
         }
     }
 
     fn put(&self, subject: &Subject<'_, Network>) -> Result<(GpuNetwork, Vec<f32>, Target<f32>)> {
         let params: Vec<f32> = cast(&subject.params);
-        let network = GpuNetwork::new(&self.gpu, subject.model, &params)?;
+        let network = match self.precision {
+            Precision::F32 => GpuNetwork::new(&self.gpu, subject.model, &params)?,
+            Precision::Mixed => {
+                let scale = LossScale::default();
+                GpuNetwork::mixed(&self.gpu, subject.model, &params, scale)?
+            }
+        };
         Ok((network, cast(&subject.input), subject.target.cast()))
     }
 }
@@ -35,7 +48,10 @@ impl Device<Network> for GpuVerifier {
     }
 
     fn granted(&self) -> &'static Granted {
-        &Granted::WGSL
+        match self.precision {
+            Precision::F32 => &Granted::WGSL,
+            Precision::Mixed => &Granted::MIXED,
+        }
     }
 
     fn evaluate(&mut self, subject: &Subject<'_, Network>) -> Result<Evaluation<f64>> {
@@ -45,11 +61,11 @@ impl Device<Network> for GpuVerifier {
             key: subject.pass.key,
             ..Default::default()
         };
-        let loss = network.loss_and_gradients(&x, &target, subject.loss, &options)?;
+        let (loss, d_params) = network.bring_gradients(&x, &target, subject.loss, &options)?;
         Ok(Evaluation {
             output: cast(&output),
             loss,
-            d_params: cast(&network.gradients()?),
+            d_params: cast(&d_params),
             d_input: cast(&network.input_gradient()?),
         })
     }

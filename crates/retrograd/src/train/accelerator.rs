@@ -16,6 +16,8 @@ pub enum Placement {
         adapter: String,
         /// All on the device, or the optimizer on the CPU.
         mode: Mode,
+        /// Of activations and products.
+        precision: Precision,
     },
 }
 
@@ -29,6 +31,17 @@ pub enum Mode {
     Hybrid,
 }
 
+/// The numbers that a GPU keeps activations in and multiplies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// 32 bits everywhere.
+    #[default]
+    F32,
+    /// 16 bits for activations, their gradients and a copy of the weights; 32 for sums, the
+    /// weights' gradients, the weights themselves and the optimizer.
+    Mixed,
+}
+
 /// The loss of a step that was computed elsewhere and has arrived.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrived {
@@ -36,7 +49,8 @@ pub struct Arrived {
     pub step: u64,
     /// Its loss.
     pub loss: f64,
-    /// Whether it changed the parameters; it doesn't where something is not finite.
+    /// Whether it changed the parameters; it doesn't where something is not finite. (A step that
+    /// mixed precision left out because its loss scale was too large counts: it is no failure.)
     pub updated: bool,
 }
 

@@ -114,6 +114,11 @@ impl NetworkTask {
         })
     }
 
+    /// Samples that are trained on.
+    pub fn train_samples(&self) -> usize {
+        self.train.len()
+    }
+
     /// What was found out about the data, a line each.
     pub fn notes(&self) -> &[String] {
         &self.notes

@@ -54,6 +54,8 @@ impl Margin {
 pub struct Granted {
     /// The name in reports.
     pub name: &'static str,
+    /// Bits of a number's fraction: 24 of f32, 11 of f16, the leading one counted.
+    pub bits: u32,
     /// eˣ.
     pub exp: Margin,
     /// ln x and ln(1 + x).
@@ -74,6 +76,7 @@ impl Granted {
     /// Every function rounded once and nothing else.
     pub const EXACT: Granted = Granted {
         name: "exact",
+        bits: 24,
         exp: Margin::ulps(0.0),
         ln: Margin::ulps(0.0),
         tanh: Margin::ulps(0.0),
@@ -87,6 +90,7 @@ impl Granted {
     /// and of libm are held to these by the tests of the functions themselves.
     pub const CPU: Granted = Granted {
         name: "cpu",
+        bits: 24,
         exp: Margin::ulps(2.0),
         ln: Margin::ulps(2.0),
         tanh: Margin::ulps(4.0),
@@ -99,6 +103,7 @@ impl Granted {
     /// A GPU: what WGSL's specification ("Floating point accuracy") grants f32.
     pub const WGSL: Granted = Granted {
         name: "gpu",
+        bits: 24,
         // exp(x): (3 + 2·|x|) ULP.
         exp: Margin {
             ulps: 3.0,
@@ -130,6 +135,15 @@ impl Granted {
         // x / y: 2.5 ULP.
         div: Margin::ulps(2.5),
     };
+
+    /// A GPU in mixed precision: every result rounded to the 11 bits of f16. The kernels round
+    /// less often (sums, statistics and functions are f32), so this is what they may be wrong by at
+    /// the most. The exponent has f32's range: the loss scale keeps gradients within f16's.
+    pub const MIXED: Granted = Granted {
+        name: "gpu, mixed precision",
+        bits: 11,
+        ..Granted::WGSL
+    };
 }
 
 /// The functions of a [`Granted`] table, by their place in the run's systematic shares.
@@ -143,6 +157,9 @@ enum Function {
     Sigmoid,
     Div,
 }
+
+/// The bits that f32 has less than f64.
+const F32_CUT: u64 = (1 << 29) - 1;
 
 /// splitmix64's step.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -163,6 +180,8 @@ thread_local! {
     static START: Cell<u64> = const { Cell::new(STEP) };
     static GRANTED: Cell<&'static Granted> = const { Cell::new(&Granted::EXACT) };
     static SHARES: Cell<[f64; 7]> = const { Cell::new([0.0; 7]) };
+    /// The bits of f64's fraction that are cut off.
+    static CUT: Cell<u64> = const { Cell::new(F32_CUT) };
 }
 
 /// A number that rounds at random; see the module's text.
@@ -181,6 +200,7 @@ impl Rounded {
         let state = seed.wrapping_mul(STEP) ^ 0x5851_f42d_4c95_7f2d;
         STATE.set(state);
         GRANTED.set(granted);
+        CUT.set((1 << (53 - granted.bits)) - 1);
         let mut shares = [0.0; 7];
         for share in &mut shares {
             *share = Self::signed();
@@ -212,25 +232,25 @@ impl Rounded {
     }
 
     /// f32 keeps 29 bits less of the fraction than f64. Adding a random number below 2²⁹ to the
-    /// bits and cutting 29 off rounds the magnitude up with the chance that the cut bits say.
+    /// bits and cutting 29 off (42 for f16) rounds the magnitude up with the chance that the cut bits say.
     #[inline(always)]
     fn round(x: f64) -> Self {
-        const CUT: u64 = (1 << 29) - 1;
+        let cut = CUT.get();
         /// The biased exponents of f32's normal numbers, 2⁻¹²⁶ to 2¹²⁷, in f64.
         const SMALLEST: u64 = 1023 - 126;
         const RANGE: u64 = 254;
         let bits = x.to_bits();
-        if bits & CUT == 0 && x == 0.0 {
+        if bits & cut == 0 && x == 0.0 {
             return Rounded(x);
         }
         let exponent = (bits >> 52) & 0x7ff;
         if exponent.wrapping_sub(SMALLEST) >= RANGE {
             return Self::round_unusual(x);
         }
-        if bits & CUT == 0 {
+        if bits & cut == 0 {
             return Rounded(x);
         }
-        Rounded(f64::from_bits((bits + (Self::bits() & CUT)) & !CUT))
+        Rounded(f64::from_bits((bits + (Self::bits() & cut)) & !cut))
     }
 
     /// What f32 has as subnormals or not at all.

@@ -3,8 +3,8 @@
 override KIND: u32 = 0u;  // 0 identity, 1 relu, 2 leaky relu, 3 silu, 4 gelu, 5 tanh, 6 sigmoid, 7 elu
 override SLOPE: f32 = 0.01;  // of leaky relu; elu's alpha
 
-@group(0) @binding(1) var<storage, read> x: array<f32>;
-@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<real>;
+@group(0) @binding(2) var<storage, read_write> y: array<real>;
 
 // The error function, by Kummer's series: erf x = 2x/sqrt(pi) e^(-x^2) sum_n (2x^2)^n / (2n+1)!!.
 // All terms are positive, so nothing cancels; at |x| = 4, where erf is 1 to 1.5e-8, the 44th term
@@ -78,14 +78,14 @@ fn activation_forward(
 ) {
     let index = group_number(group, groups) * 64u + lane;
     if (index < sizes.a.x) {
-        y[index] = value_at(x[index]);
+        y[index] = real(value_at(f32(x[index])));
     }
 }
 
 // activation_backward
-@group(0) @binding(2) var<storage, read> y_in: array<f32>;
-@group(0) @binding(3) var<storage, read> d_y: array<f32>;
-@group(0) @binding(4) var<storage, read_write> d_x: array<f32>;
+@group(0) @binding(2) var<storage, read> y_in: array<real>;
+@group(0) @binding(3) var<storage, read> d_y: array<real>;
+@group(0) @binding(4) var<storage, read_write> d_x: array<real>;
 
 @compute @workgroup_size(64)
 fn activation_backward(
@@ -95,6 +95,7 @@ fn activation_backward(
 ) {
     let index = group_number(group, groups) * 64u + lane;
     if (index < sizes.a.x) {
-        d_x[index] = d_y[index] * slope_at(x[index], y_in[index]);
+        let slope = slope_at(f32(x[index]), f32(y_in[index]));
+        d_x[index] = real(f32(d_y[index]) * slope);
     }
 }

@@ -17,12 +17,12 @@ override GROUP_IN: u32 = 2u;    // INPUTS / GROUPS
 override GROUP_OUT: u32 = 4u;   // OUTPUTS / GROUPS
 
 // conv2d_forward
-@group(0) @binding(1) var<storage, read> x: array<f32>;
-@group(0) @binding(2) var<storage, read> params: array<f32>;
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<real>;
+@group(0) @binding(2) var<storage, read> params: array<real>;
+@group(0) @binding(3) var<storage, read_write> y: array<real>;
 
 // The pixel that the padded image shows at a row and column of the image, which may lie outside.
-fn pixel(plane: u32, row: i32, column: i32) -> f32 {
+fn pixel(plane: u32, row: i32, column: i32) -> real {
     var r = row;
     var c = column;
     if (REFLECT) {
@@ -31,7 +31,7 @@ fn pixel(plane: u32, row: i32, column: i32) -> f32 {
     }
     let inside = r >= 0 && r < HEIGHT && c >= 0 && c < WIDTH;
     let at = clamp(r, 0, HEIGHT - 1) * WIDTH + clamp(c, 0, WIDTH - 1);
-    return select(0.0, x[plane + u32(at)], inside);
+    return select(real(0.0), x[plane + u32(at)], inside);
 }
 
 // sizes.a: samples, offset of W, offset of the bias. An invocation owns 4 channels x 4 pixels.
@@ -61,7 +61,7 @@ fn conv2d_forward(
     var s = array<vec4<f32>, 4>();
     if (BIAS) {
         for (var a = 0u; a < 4u; a++) {
-            s[a] = vec4<f32>(params[sizes.a.z + min(o + a, OUTPUTS - 1u)]);
+            s[a] = vec4<f32>(f32(params[sizes.a.z + min(o + a, OUTPUTS - 1u)]));
         }
     }
     for (var i = 0u; i < GROUP_IN; i++) {
@@ -70,31 +70,31 @@ fn conv2d_forward(
             for (var v = 0u; v < KERNEL; v++) {
                 let down = i32(u) * DILATION;
                 let right = i32(v) * DILATION;
-                let seen = vec4<f32>(
+                let seen = vec4<real>(
                     pixel(plane, r.x + down, c.x + right),
                     pixel(plane, r.y + down, c.y + right),
                     pixel(plane, r.z + down, c.z + right),
                     pixel(plane, r.w + down, c.w + right),
                 );
                 let at = sizes.a.y + ((o * GROUP_IN + i) * KERNEL + u) * KERNEL + v;
-                s[0] += params[at] * seen;
-                s[1] += params[at + step] * seen;
-                s[2] += params[at + 2u * step] * seen;
-                s[3] += params[at + 3u * step] * seen;
+                s[0] += vec4<f32>(params[at] * seen);
+                s[1] += vec4<f32>(params[at + step] * seen);
+                s[2] += vec4<f32>(params[at + 2u * step] * seen);
+                s[3] += vec4<f32>(params[at + 3u * step] * seen);
             }
         }
     }
     for (var a = 0u; a < 4u; a++) {
         for (var b = 0u; b < 4u; b++) {
             if (within + a < GROUP_OUT && first + b < pixels) {
-                y[(n * OUTPUTS + o + a) * pixels + first + b] = s[a][b];
+                y[(n * OUTPUTS + o + a) * pixels + first + b] = real(s[a][b]);
             }
         }
     }
 }
 
 // conv2d_backward_weight: partial sums over pieces of the positions (sample, pixel).
-@group(0) @binding(2) var<storage, read> d_y: array<f32>;
+@group(0) @binding(2) var<storage, read> d_y: array<real>;
 @group(0) @binding(3) var<storage, read_write> partial: array<f32>;
 
 // sizes.a: samples, positions per piece, pieces. A workgroup owns one place (i, u, v) of the
@@ -129,9 +129,10 @@ fn conv2d_backward_weight(
         let r = i32(p / u32(OUT_WIDTH)) * STRIDE + down;
         let c = i32(p % u32(OUT_WIDTH)) * STRIDE + right;
         let plane = (n * INPUTS + g * GROUP_IN + i) * u32(HEIGHT * WIDTH);
-        let seen = select(pixel(plane, r, c), 1.0, is_bias);
+        let seen = select(pixel(plane, r, c), real(1.0), is_bias);
         let at = (n * OUTPUTS + o) * pixels + p;
-        s += seen * vec4<f32>(d_y[at], d_y[at + pixels], d_y[at + 2u * pixels], d_y[at + 3u * pixels]);
+        let d = vec4<real>(d_y[at], d_y[at + pixels], d_y[at + 2u * pixels], d_y[at + 3u * pixels]);
+        s += vec4<f32>(seen * d);
     }
     let total = sum_lanes(lane, s);
     if (lane < 4u && within + lane < GROUP_OUT && piece < sizes.a.z) {
@@ -170,8 +171,8 @@ fn conv2d_reduce_weight(
 }
 
 // conv2d_backward_input
-@group(0) @binding(1) var<storage, read> d_y_in: array<f32>;
-@group(0) @binding(3) var<storage, read_write> d_x: array<f32>;
+@group(0) @binding(1) var<storage, read> d_y_in: array<real>;
+@group(0) @binding(3) var<storage, read_write> d_x: array<real>;
 
 // The padded rows (or columns) that show a pixel: its own, and with reflection its mirrors.
 fn shown(at: i32, size: i32, which: i32) -> i32 {
@@ -230,7 +231,8 @@ fn conv2d_backward_input(
                         let o = g * GROUP_OUT + q;
                         let d = d_y_in[(n * OUTPUTS + o) * u32(OUT_HEIGHT * OUT_WIDTH) + u32(r * OUT_WIDTH + c)];
                         let at = sizes.a.y + ((o * GROUP_IN + within) * KERNEL + u) * KERNEL + v;
-                        s += d * vec4<f32>(params[at], params[at + step], params[at + 2u * step], params[at + 3u * step]);
+                        let w = vec4<real>(params[at], params[at + step], params[at + 2u * step], params[at + 3u * step]);
+                        s += vec4<f32>(d * w);
                     }
                 }
             }
@@ -238,7 +240,7 @@ fn conv2d_backward_input(
     }
     for (var j = 0u; j < 4u; j++) {
         if (within + j < GROUP_IN) {
-            d_x[(n * INPUTS + g * GROUP_IN + within + j) * pixels + p] = s[j];
+            d_x[(n * INPUTS + g * GROUP_IN + within + j) * pixels + p] = real(s[j]);
         }
     }
 }

@@ -12,9 +12,9 @@ override PADDING: i32 = 0;
 override BIAS: bool = true;
 
 // conv_transpose2d_forward
-@group(0) @binding(1) var<storage, read> x: array<f32>;
-@group(0) @binding(2) var<storage, read> params: array<f32>;
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<real>;
+@group(0) @binding(2) var<storage, read> params: array<real>;
+@group(0) @binding(3) var<storage, read_write> y: array<real>;
 
 // sizes.a: samples, offset of W, offset of the bias. An invocation owns 4 channels of one pixel
 // of the output, and gathers.
@@ -37,7 +37,7 @@ fn conv_transpose2d_forward(
     var s = vec4<f32>();
     if (BIAS) {
         let b = sizes.a.z + o;
-        s = vec4<f32>(params[b], params[b + 1u], params[b + 2u], params[b + 3u]);
+        s = vec4<f32>(vec4<real>(params[b], params[b + 1u], params[b + 2u], params[b + 3u]));
     }
     for (var u = 0u; u < KERNEL; u++) {
         let down = i32(p) / OUT_WIDTH + PADDING - i32(u);
@@ -54,19 +54,20 @@ fn conv_transpose2d_forward(
             for (var i = 0u; i < INPUTS; i++) {
                 let seen = x[(n * INPUTS + i) * u32(HEIGHT * WIDTH) + u32(r * WIDTH + c)];
                 let at = sizes.a.y + ((i * OUTPUTS + o) * KERNEL + u) * KERNEL + v;
-                s += seen * vec4<f32>(params[at], params[at + step], params[at + 2u * step], params[at + 3u * step]);
+                let w = vec4<real>(params[at], params[at + step], params[at + 2u * step], params[at + 3u * step]);
+                s += vec4<f32>(seen * w);
             }
         }
     }
     for (var j = 0u; j < 4u; j++) {
         if (o + j < OUTPUTS) {
-            y[(n * OUTPUTS + o + j) * pixels + p] = s[j];
+            y[(n * OUTPUTS + o + j) * pixels + p] = real(s[j]);
         }
     }
 }
 
 // conv_transpose2d_backward_weight
-@group(0) @binding(2) var<storage, read> d_y: array<f32>;
+@group(0) @binding(2) var<storage, read> d_y: array<real>;
 @group(0) @binding(3) var<storage, read_write> partial: array<f32>;
 
 // sizes.a: samples, positions (sample, input pixel) per piece, pieces. A workgroup owns the 4
@@ -100,7 +101,8 @@ fn conv_transpose2d_backward_weight(
         }
         let seen = x[(n * INPUTS + i) * pixels + p];
         let at = (n * OUTPUTS + o) * out_pixels + u32(r * OUT_WIDTH + c);
-        s += seen * vec4<f32>(d_y[at], d_y[at + out_pixels], d_y[at + 2u * out_pixels], d_y[at + 3u * out_pixels]);
+        let d = vec4<real>(d_y[at], d_y[at + out_pixels], d_y[at + 2u * out_pixels], d_y[at + 3u * out_pixels]);
+        s += vec4<f32>(seen * d);
     }
     let total = sum_lanes(lane, s);
     if (lane < 4u && o + lane < OUTPUTS && piece < sizes.a.z) {
@@ -132,7 +134,7 @@ fn conv_transpose2d_reduce_weight(
 }
 
 // conv_transpose2d_backward_bias
-@group(0) @binding(1) var<storage, read> d_y_in: array<f32>;
+@group(0) @binding(1) var<storage, read> d_y_in: array<real>;
 
 // sizes.a: samples, offset of the bias. A workgroup owns one channel; lanes add runs of 64.
 @compute @workgroup_size(64)
@@ -149,7 +151,8 @@ fn conv_transpose2d_backward_bias(
         var run = 0.0;
         let end = min(first + 4096u, count);
         for (var q = first + lane; q < end; q += 64u) {
-            run += d_y_in[((q / pixels) * OUTPUTS + min(o, OUTPUTS - 1u)) * pixels + q % pixels];
+            let at = ((q / pixels) * OUTPUTS + min(o, OUTPUTS - 1u)) * pixels + q % pixels;
+            run += f32(d_y_in[at]);
         }
         total += run;
     }
@@ -160,7 +163,7 @@ fn conv_transpose2d_backward_bias(
 }
 
 // conv_transpose2d_backward_input
-@group(0) @binding(3) var<storage, read_write> d_x: array<f32>;
+@group(0) @binding(3) var<storage, read_write> d_x: array<real>;
 
 // sizes.a: samples, offset of W. An invocation owns 4 input channels of one pixel.
 @compute @workgroup_size(64)
@@ -191,13 +194,14 @@ fn conv_transpose2d_backward_input(
                 }
                 let d = d_y_in[(n * OUTPUTS + o) * out_pixels + u32(r * OUT_WIDTH + c)];
                 let at = sizes.a.y + ((i * OUTPUTS + o) * KERNEL + u) * KERNEL + v;
-                s += d * vec4<f32>(params[at], params[at + step], params[at + 2u * step], params[at + 3u * step]);
+                let w = vec4<real>(params[at], params[at + step], params[at + 2u * step], params[at + 3u * step]);
+                s += vec4<f32>(d * w);
             }
         }
     }
     for (var j = 0u; j < 4u; j++) {
         if (i + j < INPUTS) {
-            d_x[(n * INPUTS + i + j) * pixels + p] = s[j];
+            d_x[(n * INPUTS + i + j) * pixels + p] = real(s[j]);
         }
     }
 }

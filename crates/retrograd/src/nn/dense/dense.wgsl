@@ -6,9 +6,9 @@ override OUTPUTS: u32 = 2u;
 override BIAS: bool = true;
 
 // dense_forward
-@group(0) @binding(1) var<storage, read> x: array<f32>;
-@group(0) @binding(2) var<storage, read> params: array<f32>;
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<real>;
+@group(0) @binding(2) var<storage, read> params: array<real>;
+@group(0) @binding(3) var<storage, read_write> y: array<real>;
 
 // sizes.a: rows, offset of W, offset of the bias.
 @compute @workgroup_size(64)
@@ -32,27 +32,27 @@ fn dense_forward(
     var start = vec4<f32>();
     if (BIAS) {
         let b = w + sizes.a.z;
-        start = vec4<f32>(params[b.x], params[b.y], params[b.z], params[b.w]);
+        start = vec4<f32>(vec4<real>(params[b.x], params[b.y], params[b.z], params[b.w]));
     }
     var s = array<vec4<f32>, 4>(start, start, start, start);
     for (var i = 0u; i < INPUTS; i++) {
-        let v = vec4<f32>(params[at.x + i], params[at.y + i], params[at.z + i], params[at.w + i]);
-        s[0] += x[r.x + i] * v;
-        s[1] += x[r.y + i] * v;
-        s[2] += x[r.z + i] * v;
-        s[3] += x[r.w + i] * v;
+        let v = vec4<real>(params[at.x + i], params[at.y + i], params[at.z + i], params[at.w + i]);
+        s[0] += vec4<f32>(x[r.x + i] * v);
+        s[1] += vec4<f32>(x[r.y + i] * v);
+        s[2] += vec4<f32>(x[r.z + i] * v);
+        s[3] += vec4<f32>(x[r.w + i] * v);
     }
     for (var a = 0u; a < 4u; a++) {
         for (var b = 0u; b < 4u; b++) {
             if (row + a < rows && o + b < OUTPUTS) {
-                y[(row + a) * OUTPUTS + o + b] = s[a][b];
+                y[(row + a) * OUTPUTS + o + b] = real(s[a][b]);
             }
         }
     }
 }
 
 // dense_backward_weight
-@group(0) @binding(2) var<storage, read> d_y: array<f32>;
+@group(0) @binding(2) var<storage, read> d_y: array<real>;
 @group(0) @binding(3) var<storage, read_write> d_params: array<f32>;
 
 // sizes.a: rows, offset of W, offset of the bias; sizes.b: whether W and the bias are trained.
@@ -78,17 +78,17 @@ fn dense_backward_weight(
         let end = min(first + 64u, rows);
         for (var r = first; r < end; r++) {
             let at = r * INPUTS + i;
-            let v = vec4<f32>(
-                select(1.0, x[at], i < INPUTS),
-                select(1.0, x[at + 1u], i + 1u < INPUTS),
-                select(1.0, x[at + 2u], i + 2u < INPUTS),
-                select(1.0, x[at + 3u], i + 3u < INPUTS),
+            let v = vec4<real>(
+                select(real(1.0), x[at], i < INPUTS),
+                select(real(1.0), x[at + 1u], i + 1u < INPUTS),
+                select(real(1.0), x[at + 2u], i + 2u < INPUTS),
+                select(real(1.0), x[at + 3u], i + 3u < INPUTS),
             );
             let d = r * OUTPUTS + o;
-            s[0] += d_y[d] * v;
-            s[1] += d_y[d + 1u] * v;
-            s[2] += d_y[d + 2u] * v;
-            s[3] += d_y[d + 3u] * v;
+            s[0] += vec4<f32>(d_y[d] * v);
+            s[1] += vec4<f32>(d_y[d + 1u] * v);
+            s[2] += vec4<f32>(d_y[d + 2u] * v);
+            s[3] += vec4<f32>(d_y[d + 3u] * v);
         }
         for (var a = 0u; a < 4u; a++) {
             t[a] += s[a];
@@ -106,8 +106,8 @@ fn dense_backward_weight(
 }
 
 // dense_backward_input
-@group(0) @binding(1) var<storage, read> d_y_in: array<f32>;
-@group(0) @binding(3) var<storage, read_write> d_x: array<f32>;
+@group(0) @binding(1) var<storage, read> d_y_in: array<real>;
+@group(0) @binding(3) var<storage, read_write> d_x: array<real>;
 
 // sizes.a: rows, offset of W.
 @compute @workgroup_size(64)
@@ -129,16 +129,16 @@ fn dense_backward_input(
     var s = array<vec4<f32>, 4>();
     for (var o = 0u; o < OUTPUTS; o++) {
         let at = sizes.a.y + o * INPUTS + i;
-        let w = vec4<f32>(params[at], params[at + 1u], params[at + 2u], params[at + 3u]);
-        s[0] += d_y_in[r.x + o] * w;
-        s[1] += d_y_in[r.y + o] * w;
-        s[2] += d_y_in[r.z + o] * w;
-        s[3] += d_y_in[r.w + o] * w;
+        let w = vec4<real>(params[at], params[at + 1u], params[at + 2u], params[at + 3u]);
+        s[0] += vec4<f32>(d_y_in[r.x + o] * w);
+        s[1] += vec4<f32>(d_y_in[r.y + o] * w);
+        s[2] += vec4<f32>(d_y_in[r.z + o] * w);
+        s[3] += vec4<f32>(d_y_in[r.w + o] * w);
     }
     for (var a = 0u; a < 4u; a++) {
         for (var b = 0u; b < 4u; b++) {
             if (row + a < rows && i + b < INPUTS) {
-                d_x[(row + a) * INPUTS + i + b] = s[a][b];
+                d_x[(row + a) * INPUTS + i + b] = real(s[a][b]);
             }
         }
     }

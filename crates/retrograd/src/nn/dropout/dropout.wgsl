@@ -3,10 +3,10 @@
 override LEAST: u32 = 8388608u;  // kept where the upper 24 bits of a word reach this
 override SCALE: f32 = 2.0;
 
-@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<real>;
 @group(0) @binding(2) var<storage, read> keys: array<u32>;
 @group(0) @binding(3) var<storage, read_write> mask: array<f32>;
-@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+@group(0) @binding(4) var<storage, read_write> y: array<real>;
 
 fn rotate(x: u32, n: u32) -> u32 {
     return (x << n) | (x >> (32u - n));
@@ -57,14 +57,14 @@ fn dropout_forward(
             let kept = ((w[i] + start[i]) >> 8u) >= LEAST;
             let m = select(0.0, SCALE, kept);
             mask[first + i] = m;
-            y[first + i] = m * x[first + i];
+            y[first + i] = real(m * f32(x[first + i]));
         }
     }
 }
 
 // dropout_backward
 @group(0) @binding(2) var<storage, read> mask_in: array<f32>;
-@group(0) @binding(3) var<storage, read_write> d_x: array<f32>;
+@group(0) @binding(3) var<storage, read_write> d_x: array<real>;
 
 @compute @workgroup_size(64)
 fn dropout_backward(
@@ -74,6 +74,6 @@ fn dropout_backward(
 ) {
     let index = group_number(group, groups) * 64u + lane;
     if (index < sizes.a.x) {
-        d_x[index] = mask_in[index] * x[index];
+        d_x[index] = real(mask_in[index] * f32(x[index]));
     }
 }

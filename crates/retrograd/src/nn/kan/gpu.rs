@@ -64,8 +64,8 @@ impl Record for Kan {
         let rows = io.x_len / self.inputs;
         let slopes = self.bases() + self.has_base();
         vec![
-            rows * self.features().next_multiple_of(4),
-            io.x_len * slopes,
+            io.reals(rows * self.features().next_multiple_of(4)),
+            io.reals(io.x_len * slopes),
         ]
     }
 

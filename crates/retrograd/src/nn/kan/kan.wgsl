@@ -21,10 +21,10 @@ override LO: f32 = -1.0;
 override INVERSE_STEP: f32 = 2.5;
 
 // kan_basis
-@group(0) @binding(1) var<storage, read> x_in: array<f32>;
+@group(0) @binding(1) var<storage, read> x_in: array<real>;
 @group(0) @binding(2) var<storage, read> knots: array<f32>;
-@group(0) @binding(3) var<storage, read_write> phi_out: array<f32>;
-@group(0) @binding(4) var<storage, read_write> slopes_out: array<f32>;
+@group(0) @binding(3) var<storage, read_write> phi_out: array<real>;
+@group(0) @binding(4) var<storage, read_write> slopes_out: array<real>;
 
 // sizes.a.x: rows
 @compute @workgroup_size(64)
@@ -40,7 +40,7 @@ fn kan_basis(
     let row = index / INPUTS;
     let i = index % INPUTS;
     let k = i32(DEGREE);
-    var x = x_in[index];
+    var x = f32(x_in[index]);
     var moves = 1.0;
     // The k+1 splines that are not 0, and those of degree k-1 for the derivative.
     var values: array<f32, 9>;
@@ -145,40 +145,40 @@ fn kan_basis(
             value = select(value, values[r], hit);
             slope = select(slope, slopes[r], hit);
         }
-        phi_out[phi_at + m] = value;
-        slopes_out[slope_at + m] = moves * slope;
+        phi_out[phi_at + m] = real(value);
+        slopes_out[slope_at + m] = real(moves * slope);
     }
     if (BASE == 1u) {
-        phi_out[row * stride + INPUTS * BASES + i] = silu(x);
-        slopes_out[slope_at + BASES] = moves * silu_slope(x);
+        phi_out[row * stride + INPUTS * BASES + i] = real(silu(x));
+        slopes_out[slope_at + BASES] = real(moves * silu_slope(x));
     }
     if (i == 0u) {
         var f = INPUTS * (BASES + BASE);
         if (BIAS == 1u) {
-            phi_out[row * stride + f] = 1.0;
+            phi_out[row * stride + f] = real(1.0);
             f += 1u;
         }
         for (; f < stride; f++) {
-            phi_out[row * stride + f] = 0.0;
+            phi_out[row * stride + f] = real(0.0);
         }
     }
 }
 
 // kan_forward
-@group(0) @binding(1) var<storage, read> phi: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> params: array<f32>;
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<storage, read> phi: array<vec4<real>>;
+@group(0) @binding(2) var<storage, read> params: array<real>;
+@group(0) @binding(3) var<storage, read_write> y: array<real>;
 
 // Four outputs of one feature's weights.
-fn weights_at(at: u32) -> vec4<f32> {
-    return vec4<f32>(params[at], params[at + 1u], params[at + 2u], params[at + 3u]);
+fn weights_at(at: u32) -> vec4<real> {
+    return vec4<real>(params[at], params[at + 1u], params[at + 2u], params[at + 3u]);
 }
 
 fn store4(at: u32, o: u32, value: vec4<f32>) {
-    y[at] = value.x;
-    if (o + 1u < OUTPUTS) { y[at + 1u] = value.y; }
-    if (o + 2u < OUTPUTS) { y[at + 2u] = value.z; }
-    if (o + 3u < OUTPUTS) { y[at + 3u] = value.w; }
+    y[at] = real(value.x);
+    if (o + 1u < OUTPUTS) { y[at + 1u] = real(value.y); }
+    if (o + 2u < OUTPUTS) { y[at + 2u] = real(value.z); }
+    if (o + 3u < OUTPUTS) { y[at + 3u] = real(value.w); }
 }
 
 // sizes.a: rows, offset of W. An invocation owns 4 rows x 4 outputs.
@@ -216,10 +216,10 @@ fn kan_forward(
         let p1 = phi[r1 + f];
         let p2 = phi[r2 + f];
         let p3 = phi[r3 + f];
-        s0 += p0.x * w0 + p0.y * w1 + p0.z * w2 + p0.w * w3;
-        s1 += p1.x * w0 + p1.y * w1 + p1.z * w2 + p1.w * w3;
-        s2 += p2.x * w0 + p2.y * w1 + p2.z * w2 + p2.w * w3;
-        s3 += p3.x * w0 + p3.y * w1 + p3.z * w2 + p3.w * w3;
+        s0 += vec4<f32>(p0.x * w0 + p0.y * w1 + p0.z * w2 + p0.w * w3);
+        s1 += vec4<f32>(p1.x * w0 + p1.y * w1 + p1.z * w2 + p1.w * w3);
+        s2 += vec4<f32>(p2.x * w0 + p2.y * w1 + p2.z * w2 + p2.w * w3);
+        s3 += vec4<f32>(p3.x * w0 + p3.y * w1 + p3.z * w2 + p3.w * w3);
     }
     store4(row * OUTPUTS + o, o, s0);
     if (row + 1u < rows) { store4((row + 1u) * OUTPUTS + o, o, s1); }
@@ -228,7 +228,7 @@ fn kan_forward(
 }
 
 // kan_backward_weight
-@group(0) @binding(2) var<storage, read> d_y: array<f32>;
+@group(0) @binding(2) var<storage, read> d_y: array<real>;
 @group(0) @binding(3) var<storage, read_write> d_params: array<f32>;
 
 fn store_d(feature: u32, o: u32, value: vec4<f32>) {
@@ -271,11 +271,11 @@ fn kan_backward_weight(
         for (var r = first; r < end; r++) {
             let p = phi[r * FEATURES4 + f];
             let at = r * OUTPUTS + o;
-            let d = vec4<f32>(d_y[at], d_y[at + 1u], d_y[at + 2u], d_y[at + 3u]);
-            s0 += p.x * d;
-            s1 += p.y * d;
-            s2 += p.z * d;
-            s3 += p.w * d;
+            let d = vec4<real>(d_y[at], d_y[at + 1u], d_y[at + 2u], d_y[at + 3u]);
+            s0 += vec4<f32>(p.x * d);
+            s1 += vec4<f32>(p.y * d);
+            s2 += vec4<f32>(p.z * d);
+            s3 += vec4<f32>(p.w * d);
         }
         t0 += s0;
         t1 += s1;
@@ -289,9 +289,9 @@ fn kan_backward_weight(
 }
 
 // kan_backward_input
-@group(0) @binding(1) var<storage, read> slopes_in: array<f32>;
-@group(0) @binding(3) var<storage, read> d_y_in: array<f32>;
-@group(0) @binding(4) var<storage, read_write> d_x: array<f32>;
+@group(0) @binding(1) var<storage, read> slopes_in: array<real>;
+@group(0) @binding(3) var<storage, read> d_y_in: array<real>;
+@group(0) @binding(4) var<storage, read_write> d_x: array<real>;
 
 // Where the weights of feature m of input i are; those beyond the last are never used.
 fn feature_row(i: u32, m: u32) -> u32 {
@@ -303,10 +303,10 @@ fn slopes_at(row: u32, i: u32, m: u32) -> vec4<f32> {
     let n = BASES + BASE;
     let at = (row * INPUTS + i) * n + m;
     return vec4<f32>(
-        slopes_in[at],
-        select(0.0, slopes_in[at + 1u], m + 1u < n),
-        select(0.0, slopes_in[at + 2u], m + 2u < n),
-        select(0.0, slopes_in[at + 3u], m + 3u < n),
+        f32(slopes_in[at]),
+        select(0.0, f32(slopes_in[at + 1u]), m + 1u < n),
+        select(0.0, f32(slopes_in[at + 2u]), m + 2u < n),
+        select(0.0, f32(slopes_in[at + 3u]), m + 3u < n),
     );
 }
 
@@ -341,11 +341,11 @@ fn kan_backward_input(
         var s2 = vec4<f32>();
         var s3 = vec4<f32>();
         for (var o = 0u; o < OUTPUTS; o++) {
-            let w = vec4<f32>(params[f0 + o], params[f1 + o], params[f2 + o], params[f3 + o]);
-            s0 += d_y_in[row * OUTPUTS + o] * w;
-            s1 += d_y_in[r1 * OUTPUTS + o] * w;
-            s2 += d_y_in[r2 * OUTPUTS + o] * w;
-            s3 += d_y_in[r3 * OUTPUTS + o] * w;
+            let w = vec4<real>(params[f0 + o], params[f1 + o], params[f2 + o], params[f3 + o]);
+            s0 += vec4<f32>(d_y_in[row * OUTPUTS + o] * w);
+            s1 += vec4<f32>(d_y_in[r1 * OUTPUTS + o] * w);
+            s2 += vec4<f32>(d_y_in[r2 * OUTPUTS + o] * w);
+            s3 += vec4<f32>(d_y_in[r3 * OUTPUTS + o] * w);
         }
         sums += vec4<f32>(
             dot(s0, slopes_at(row, i, m)),
@@ -354,8 +354,8 @@ fn kan_backward_input(
             dot(s3, slopes_at(r3, i, m)),
         );
     }
-    d_x[row * INPUTS + i] = sums.x;
-    if (row + 1u < rows) { d_x[(row + 1u) * INPUTS + i] = sums.y; }
-    if (row + 2u < rows) { d_x[(row + 2u) * INPUTS + i] = sums.z; }
-    if (row + 3u < rows) { d_x[(row + 3u) * INPUTS + i] = sums.w; }
+    d_x[row * INPUTS + i] = real(sums.x);
+    if (row + 1u < rows) { d_x[(row + 1u) * INPUTS + i] = real(sums.y); }
+    if (row + 2u < rows) { d_x[(row + 2u) * INPUTS + i] = real(sums.z); }
+    if (row + 3u < rows) { d_x[(row + 3u) * INPUTS + i] = real(sums.w); }
 }

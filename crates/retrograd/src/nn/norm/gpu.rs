@@ -45,7 +45,7 @@ impl Record for Norm {
             (&NORM, "norm_forward"),
             &self.constants(io.training),
             &[sets, size, io.at(0), io.at(1)],
-            &[io.x, io.params, io.fixed, &io.saved[0], io.y],
+            &[io.x, io.master, io.fixed, &io.saved[0], io.y],
             sets,
         )
     }
@@ -76,7 +76,7 @@ impl Record for Norm {
                 (&NORM, "norm_backward_input"),
                 &self.constants(io.training),
                 &[sets, size, io.at(0), io.at(1)],
-                &[io.x, io.params, &io.saved[0], d_y, d_x],
+                &[io.x, io.master, &io.saved[0], d_y, d_x],
                 sets,
             )?;
         }

@@ -19,11 +19,11 @@ fn place(s: u32, j: u32, size: u32) -> vec2<u32> {
 }
 
 // norm_forward
-@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<real>;
 @group(0) @binding(2) var<storage, read> params: array<f32>;
 @group(0) @binding(3) var<storage, read> running: array<f32>; // means, then variances
 @group(0) @binding(4) var<storage, read_write> stats: array<vec2<f32>>; // mean, 1/sqrt(var + eps)
-@group(0) @binding(5) var<storage, read_write> y: array<f32>;
+@group(0) @binding(5) var<storage, read_write> y: array<real>;
 
 // sizes.a: sets, size of a set, offsets of weight and bias. A workgroup owns a set.
 @compute @workgroup_size(64)
@@ -37,12 +37,12 @@ fn norm_forward(
     let size = sizes.a.y;
     var sum = 0.0;
     for (var j = lane; j < size; j += 64u) {
-        sum += x[place(s, j, size).x];
+        sum += f32(x[place(s, j, size).x]);
     }
     var mean = sum_lanes(lane, vec4<f32>(sum)).x / f32(size);
     var squares = 0.0;
     for (var j = lane; j < size; j += 64u) {
-        let d = x[place(s, j, size).x] - mean;
+        let d = f32(x[place(s, j, size).x]) - mean;
         squares += d * d;
     }
     var variance = sum_lanes(lane, vec4<f32>(squares)).x / f32(size);
@@ -59,14 +59,15 @@ fn norm_forward(
     }
     for (var j = lane; j < size; j += 64u) {
         let at = place(s, j, size);
-        y[at.x] = (x[at.x] - mean) * inverse * params[sizes.a.z + at.y] + params[sizes.a.w + at.y];
+        let normal = (f32(x[at.x]) - mean) * inverse;
+        y[at.x] = real(normal * params[sizes.a.z + at.y] + params[sizes.a.w + at.y]);
     }
 }
 
 // norm_backward_input
 @group(0) @binding(3) var<storage, read> stats_in: array<vec2<f32>>;
-@group(0) @binding(4) var<storage, read> d_y: array<f32>;
-@group(0) @binding(5) var<storage, read_write> d_x: array<f32>;
+@group(0) @binding(4) var<storage, read> d_y: array<real>;
+@group(0) @binding(5) var<storage, read_write> d_x: array<real>;
 
 @compute @workgroup_size(64)
 fn norm_backward_input(
@@ -82,8 +83,8 @@ fn norm_backward_input(
     var sum = vec4<f32>();
     for (var j = lane; j < size; j += 64u) {
         let at = place(s, j, size);
-        let g = params[sizes.a.z + at.y] * d_y[at.x];
-        sum += vec4<f32>(g, g * (x[at.x] - mean) * inverse, 0.0, 0.0);
+        let g = params[sizes.a.z + at.y] * f32(d_y[at.x]);
+        sum += vec4<f32>(g, g * (f32(x[at.x]) - mean) * inverse, 0.0, 0.0);
     }
     var means = sum_lanes(lane, sum) / f32(size);
     if (FIXED) {
@@ -94,14 +95,15 @@ fn norm_backward_input(
     }
     for (var j = lane; j < size; j += 64u) {
         let at = place(s, j, size);
-        let g = params[sizes.a.z + at.y] * d_y[at.x];
-        d_x[at.x] = inverse * (g - means.x - (x[at.x] - mean) * inverse * means.y);
+        let g = params[sizes.a.z + at.y] * f32(d_y[at.x]);
+        let normal = (f32(x[at.x]) - mean) * inverse;
+        d_x[at.x] = real(inverse * (g - means.x - normal * means.y));
     }
 }
 
 // norm_backward_weight
 @group(0) @binding(2) var<storage, read> stats_of: array<vec2<f32>>;
-@group(0) @binding(3) var<storage, read> d_y_in: array<f32>;
+@group(0) @binding(3) var<storage, read> d_y_in: array<real>;
 @group(0) @binding(4) var<storage, read_write> d_params: array<f32>;
 
 // sizes.a: elements of one channel, offsets of weight and bias; sizes.b: which are trained.
@@ -125,8 +127,8 @@ fn norm_backward_weight(
                 at = ((e / PLANE) * CHANNELS + c) * PLANE + e % PLANE;
                 s = select(c, (e / PLANE) * GROUPS + c / (CHANNELS / GROUPS), KIND == 1u);
             }
-            let d = d_y_in[at];
-            run += vec4<f32>(d * (x[at] - stats_of[s].x) * stats_of[s].y, d, 0.0, 0.0);
+            let d = f32(d_y_in[at]);
+            run += vec4<f32>(d * (f32(x[at]) - stats_of[s].x) * stats_of[s].y, d, 0.0, 0.0);
         }
         total += run;
     }

@@ -9,8 +9,8 @@ override OUT_WIDTH: u32 = 3u;
 override LARGEST: bool = true;
 
 // pool_forward
-@group(0) @binding(1) var<storage, read> x: array<f32>;
-@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<real>;
+@group(0) @binding(2) var<storage, read_write> y: array<real>;
 @group(0) @binding(3) var<storage, read_write> chosen: array<u32>;
 
 // sizes.a.x: elements of y. chosen: the place in its plane of each maximum.
@@ -28,12 +28,12 @@ fn pool_forward(
     let plane = index / (OUT_HEIGHT * OUT_WIDTH) * (HEIGHT * WIDTH);
     let corner = (p / OUT_WIDTH) * STRIDE * WIDTH + (p % OUT_WIDTH) * STRIDE;
     var best = corner;
-    var largest = x[plane + corner];
+    var largest = f32(x[plane + corner]);
     var sum = 0.0;
     for (var u = 0u; u < KERNEL; u++) {
         for (var v = 0u; v < KERNEL; v++) {
             let at = corner + u * WIDTH + v;
-            let value = x[plane + at];
+            let value = f32(x[plane + at]);
             sum += value;
             if (value > largest) {
                 largest = value;
@@ -43,17 +43,17 @@ fn pool_forward(
     }
     if (LARGEST) {
         // A sum that is not a number shows a window that holds one.
-        y[index] = select(sum, largest, is_finite(sum) || is_finite(sum - sum));
+        y[index] = real(select(sum, largest, is_finite(sum) || is_finite(sum - sum)));
     } else {
-        y[index] = sum / f32(KERNEL * KERNEL);
+        y[index] = real(sum / f32(KERNEL * KERNEL));
     }
     chosen[index] = best;
 }
 
 // pool_backward
-@group(0) @binding(1) var<storage, read> d_y: array<f32>;
+@group(0) @binding(1) var<storage, read> d_y: array<real>;
 @group(0) @binding(2) var<storage, read> chosen_in: array<u32>;
-@group(0) @binding(3) var<storage, read_write> d_x: array<f32>;
+@group(0) @binding(3) var<storage, read_write> d_x: array<real>;
 
 // sizes.a.x: elements of x. An invocation gathers from the windows that hold its pixel.
 @compute @workgroup_size(64)
@@ -78,11 +78,11 @@ fn pool_backward(
         for (var c = first_c; c < OUT_WIDTH && c * STRIDE <= column; c++) {
             let at = plane + r * OUT_WIDTH + c;
             if (LARGEST) {
-                s += select(0.0, d_y[at], chosen_in[at] == p);
+                s += select(0.0, f32(d_y[at]), chosen_in[at] == p);
             } else {
-                s += d_y[at] / f32(KERNEL * KERNEL);
+                s += f32(d_y[at]) / f32(KERNEL * KERNEL);
             }
         }
     }
-    d_x[index] = s;
+    d_x[index] = real(s);
 }

@@ -3,8 +3,8 @@
 override SCALE: u32 = 2u;
 override WIDTH: u32 = 3u;
 
-@group(0) @binding(1) var<storage, read> source: array<f32>;
-@group(0) @binding(2) var<storage, read_write> to: array<f32>;
+@group(0) @binding(1) var<storage, read> source: array<real>;
+@group(0) @binding(2) var<storage, read_write> to: array<real>;
 
 // sizes.a.x: elements of y.
 @compute @workgroup_size(64)
@@ -37,8 +37,8 @@ fn upsample_backward(
     var s = 0.0;
     for (var u = 0u; u < SCALE; u++) {
         for (var v = 0u; v < SCALE; v++) {
-            s += source[corner + u * wide + v];
+            s += f32(source[corner + u * wide + v]);
         }
     }
-    to[index] = s;
+    to[index] = real(s);
 }

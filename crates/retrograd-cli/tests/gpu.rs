@@ -1,0 +1,131 @@
+//! Training on a GPU from the command line. They fail where there is no adapter; Mesa's software
+//! Vulkan is one.
+#![cfg(feature = "gpu")]
+
+mod common;
+
+use std::path::Path;
+
+use common::{experiment, run};
+use retrograd::train::{TensorFile, Values};
+
+const TRAIN: &str = "optimizer = { kind = \"sgd\", lr = 0.05, momentum = 0.9 }\nepochs = 4";
+
+fn train(folder: &Path, args: &[&str]) -> (String, String) {
+    let all = [&["train", "--no-verify"], args].concat();
+    let (code, stdout, stderr) = run(folder, &all);
+    assert_eq!(code, 0, "{args:?}: {stderr}");
+    (stdout, stderr)
+}
+
+/// Weights and optimizer state of a run's checkpoint, by name.
+fn state(run: &Path) -> Vec<(String, Vec<f64>)> {
+    let file = TensorFile::read(&run.join("checkpoint.safetensors")).unwrap();
+    let wide = |values: &Values| match values {
+        Values::F32(v) => v.iter().map(|&v| f64::from(v)).collect(),
+        Values::F64(v) => v.clone(),
+    };
+    let tensors = file.tensors.iter();
+    tensors.map(|t| (t.name.clone(), wide(&t.values))).collect()
+}
+
+/// The largest difference of two states of the same names.
+fn difference(a: &Path, b: &Path) -> f64 {
+    let (a, b) = (state(a), state(b));
+    assert!(a.iter().map(|t| &t.0).eq(b.iter().map(|t| &t.0)));
+    let pairs = a.iter().zip(&b).flat_map(|(a, b)| a.1.iter().zip(&b.1));
+    pairs.fold(0.0, |most, (a, b)| (a - b).abs().max(most))
+}
+
+/// An epoch on the CPU, one hybrid, one native, one on the CPU again: as four on the CPU, dropout
+/// and all.
+#[test]
+fn a_run_goes_on_from_cpu_to_hybrid_to_native_to_cpu() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    experiment(folder, TRAIN);
+    train(folder, &["test.toml", "--out", "straight"]);
+    train(folder, &["test.toml", "--out", "moved", "--epochs", "1"]);
+    for (epochs, device) in [
+        ("2", &["--device", "gpu", "--mode", "hybrid"][..]),
+        ("3", &["--device", "gpu", "--mode", "native"]),
+        ("4", &["--device", "cpu"]),
+    ] {
+        let args = [&["--resume", "moved", "--epochs", epochs], device].concat();
+        let (stdout, _) = train(folder, &args);
+        let steps = 10 * epochs.parse::<u64>().unwrap();
+        assert!(
+            stdout.contains(&format!("{:20} {steps}\n", "steps")),
+            "{stdout}"
+        );
+    }
+    // What differs is rounding: of the parameters and of the gradient, 2⁻²⁴ of numbers of order 1
+    // in some 2⁶ operations that add up as their root, carried on by momentum up to 1/(1 − 0.9)
+    // times at each of 40 steps.
+    let bound = 40.0 * 10.0 * 8.0 * 2.0_f64.powi(-24);
+    let moved = difference(&folder.join("straight"), &folder.join("moved"));
+    assert!(moved <= bound, "{moved:e}, bound {bound:e}");
+    // That has power: a run that forgot its momentum once would be off by the rate times it.
+    let state = state(&folder.join("straight"));
+    let momentum = state
+        .iter()
+        .filter(|(name, _)| name.starts_with("optimizer/"));
+    let size = momentum
+        .flat_map(|(_, v)| v)
+        .fold(0.0_f64, |m, v| v.abs().max(m));
+    assert!(
+        0.05 * size > 10.0 * bound,
+        "momentum {size:e}, bound {bound:e}"
+    );
+}
+
+#[test]
+fn an_automatic_batch_is_said_with_its_reason_and_kept_in_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    experiment(folder, TRAIN);
+    let args = [
+        "test.toml",
+        "--out",
+        "auto",
+        "--device",
+        "gpu",
+        "--batch",
+        "auto",
+    ];
+    let (_, stderr) = train(folder, &args);
+    // 160 of the 200 samples are trained on, and 16 steps are left in an epoch.
+    assert!(stderr.contains("batch 8: "), "{stderr}");
+    assert!(stderr.contains("fewer than 16 steps"), "{stderr}");
+    let kept = std::fs::read_to_string(folder.join("auto/experiment.toml")).unwrap();
+    assert!(kept.contains("batch = 8\n"), "{kept}");
+    for (args, hint) in [
+        (&["test.toml", "--batch", "auto"][..], "--device gpu"),
+        (&["test.toml", "--batch", "0"], "auto"),
+        (&["test.toml", "--precision", "mixed"], "--device gpu"),
+        (
+            &["karate", "--device", "gpu", "--batch", "auto"],
+            "\"graph\"",
+        ),
+    ] {
+        let all = [&["train"], args].concat();
+        let (code, _, stderr) = run(folder, &all);
+        assert_eq!(code, 2, "{args:?}: {stderr}");
+        assert!(stderr.contains(hint), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+fn mixed_precision_trains_and_its_checkpoint_goes_on_in_f32() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    experiment(folder, TRAIN);
+    let gpu = ["--device", "gpu", "--precision", "mixed"];
+    train(
+        folder,
+        &[&["test.toml", "--out", "mixed"], &gpu[..]].concat(),
+    );
+    let report = std::fs::read_to_string(folder.join("mixed/report.html")).unwrap();
+    assert!(report.contains("mixed precision"));
+    train(folder, &["--resume", "mixed", "--epochs", "5"]);
+}
