@@ -444,6 +444,74 @@ fn a_lost_device_is_an_error_and_the_cpu_copy_of_the_weights_is_kept() {
     assert_eq!(on_gpu.cpu_weights(), &synced[..]);
 }
 
+#[test]
+fn short_memory_is_an_error_and_a_smaller_batch_goes_on() {
+    let gpu = Gpu::open(&Choice::Auto).unwrap();
+    let network = kan(&[3, 5, 2], 3);
+    let mut on_gpu = GpuNetwork::new(&gpu, &network, &network.init(3)).unwrap();
+    let mut optimizer = GpuOptimizer::new(&on_gpu, OptimizerSpec::sgd(0.1)).unwrap();
+    let mut step = |on_gpu: &mut GpuNetwork, samples: usize| {
+        let (x, t) = lesson(&network, samples);
+        on_gpu.train_step_gpu_native(&x, &t, Loss::Mse, &mut optimizer)
+    };
+    step(&mut on_gpu, 16).unwrap();
+    let before = on_gpu.sync_weights_to_cpu().unwrap().to_vec();
+    gpu.simulate_short_memory(100_000);
+    let error = step(&mut on_gpu, 4096).unwrap_err().to_string();
+    assert!(
+        error.contains("no memory for") && error.contains("smaller batch"),
+        "{error}"
+    );
+    assert_eq!(on_gpu.sync_weights_to_cpu().unwrap(), &before[..]);
+    step(&mut on_gpu, 16).unwrap();
+    step(&mut on_gpu, 32).unwrap();
+    assert!(on_gpu.finish().unwrap().iter().all(|l| l.updated));
+    assert_ne!(on_gpu.sync_weights_to_cpu().unwrap(), &before[..]);
+}
+
+/// Weights go where they are needed, and only those that changed.
+#[test]
+fn only_what_changed_is_synchronised() {
+    let gpu = Gpu::open(&Choice::Auto).unwrap();
+    let mut network = kan(&[3, 5, 2], 3);
+    network.layout_mut().freeze("0.*").unwrap();
+    let params = network.init(3);
+    let mut on_gpu = GpuNetwork::new(&gpu, &network, &params).unwrap();
+    let bytes = |before| {
+        let moved = gpu.counters().since(before);
+        (moved.bytes_up, moved.bytes_down)
+    };
+    let before = gpu.counters();
+    assert_eq!(on_gpu.sync_weights_to_cpu().unwrap(), &params[..]);
+    on_gpu.sync_weights_from_cpu(&params).unwrap();
+    assert_eq!(bytes(before), (0, 0));
+    let mut other = params.clone();
+    let tensor = network.layout().tensors()[4].clone();
+    other[tensor.offset] += 1.0;
+    on_gpu.sync_weights_from_cpu(&other).unwrap();
+    assert_eq!(bytes(before), (4 * tensor.len() as u64, 0));
+    let (x, t) = lesson(&network, 16);
+    let mut optimizer = GpuOptimizer::new(&on_gpu, OptimizerSpec::sgd(0.1)).unwrap();
+    on_gpu
+        .train_step_gpu_native(&x, &t, Loss::Mse, &mut optimizer)
+        .unwrap();
+    on_gpu.finish().unwrap();
+    let before = gpu.counters();
+    let after = on_gpu.sync_weights_to_cpu().unwrap().to_vec();
+    let trained: usize = network.layout().trainable().map(|r| r.len()).sum();
+    assert_eq!(bytes(before).1, 4 * trained as u64);
+    let frozen = network.layout().trainable().next().unwrap().start;
+    assert_eq!(after[..frozen], params[..frozen]);
+    assert_ne!(after[frozen..], other[frozen..]);
+    // And the device has them all: its output is the CPU's with the same weights.
+    let y = on_gpu.forward_batch(&x).unwrap();
+    let again = GpuNetwork::new(&gpu, &network, &after)
+        .unwrap()
+        .forward_batch(&x)
+        .unwrap();
+    assert_eq!(y, again);
+}
+
 /// Half the bytes, and the same path: what f16 takes from one gradient comes with the next, so the
 /// sum of what was sent never differs from the sum of the gradients by more than one rounding.
 #[test]

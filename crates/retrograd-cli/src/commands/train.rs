@@ -66,6 +66,10 @@ pub struct TrainArgs {
     /// weights and a scale on the loss.
     #[arg(long, value_name = "PRECISION", default_value = "f32")]
     precision: PrecisionArg,
+    /// Hybrid mode: gradients come back as 16-bit floats, and what rounding takes away comes with
+    /// the next ones.
+    #[arg(long)]
+    compress_gradients: bool,
     /// Samples in a batch; auto, with --device gpu, takes what the adapter's limits and memory
     /// allow.
     #[arg(long, value_name = "N|auto", value_parser = parse_batch, conflicts_with = "resume")]
@@ -170,12 +174,16 @@ pub fn run(args: TrainArgs) -> Result {
     if precision == Precision::Mixed && args.device == DeviceArg::Cpu {
         anyhow::bail!("--precision: got mixed with --device cpu, needs --device gpu");
     }
+    if args.compress_gradients && (mode != Mode::Hybrid || args.device == DeviceArg::Cpu) {
+        anyhow::bail!("--compress-gradients: needs --device gpu --mode hybrid");
+    }
     let placement = match args.device {
         DeviceArg::Cpu => Placement::Cpu,
         DeviceArg::Gpu(adapter) => Placement::Gpu {
             adapter,
             mode,
             precision,
+            compress: args.compress_gradients,
         },
     };
     match args.batch {

@@ -33,10 +33,13 @@ fn train(session: &mut Session<'_>) -> retrograd::Result<Summary> {
         adapter,
         mode,
         precision,
+        compress,
     } = session.placement().clone()
     {
         let make: MakeAccelerator<'_, Network> = Box::new(move |model, params, optimizer| {
-            let trainer = GpuTrainer::new(&adapter, mode, precision, model, params, optimizer)?;
+            let trainer = GpuTrainer::new(
+                &adapter, mode, precision, compress, model, params, optimizer,
+            )?;
             Ok(Box::new(trainer))
         });
         return session.fit_on(&mut task, make);

@@ -135,6 +135,8 @@ pub struct Gpu {
     modules: Mutex<HashMap<(&'static str, bool), wgpu::ShaderModule>>,
     pipelines: Mutex<HashMap<PipelineKey, wgpu::ComputePipeline>>,
     trouble: Arc<Mutex<Option<Trouble>>>,
+    /// The largest buffer that is not refused; a limit only in tests.
+    memory: AtomicU64,
     /// A deliberate fault: this text of the kernels is replaced by that.
     mutation: Option<(String, String)>,
 }
@@ -220,6 +222,7 @@ impl Gpu {
             modules: Mutex::default(),
             pipelines: Mutex::default(),
             trouble,
+            memory: AtomicU64::new(u64::MAX),
             mutation,
         }))
     }
@@ -248,6 +251,13 @@ impl Gpu {
         self.device.destroy();
         let _ = self.device.poll(wgpu::PollType::Poll);
         lock(&self.trouble).get_or_insert_with(|| Trouble::Lost("destroyed".into()));
+    }
+
+    /// From here on a buffer of more bytes than that is refused, as by a device whose memory is
+    /// short.
+    #[doc(hidden)]
+    pub fn simulate_short_memory(&self, bytes: u64) {
+        self.memory.store(bytes, Ordering::Relaxed);
     }
 
     /// An error if the device was lost or refused something.
@@ -312,10 +322,13 @@ impl Gpu {
                     "{label} needs {bytes} bytes in one buffer, the adapter allows {most}"
                 ),
                 advice: format!(
-                    "a batch {:.1} times smaller would fit",
+                    "take a smaller batch: {:.1} times smaller would fit",
                     bytes as f64 / most as f64
                 ),
             });
+        }
+        if bytes > self.memory.load(Ordering::Relaxed) {
+            return Err(no_memory(label, bytes, "simulated"));
         }
         let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let buffer = self.device.create_buffer(&wgpu::BufferDescriptor {
@@ -325,10 +338,7 @@ impl Gpu {
             mapped_at_creation,
         });
         if let Some(error) = block_on(scope.pop()) {
-            return Err(Error::Gpu {
-                what: format!("no memory for {label}, {bytes} bytes ({error})"),
-                advice: "a smaller batch, or fewer programs on the device".into(),
-            });
+            return Err(no_memory(label, bytes, &error.to_string()));
         }
         self.check()?;
         Ok(buffer)
@@ -426,6 +436,15 @@ impl Gpu {
             });
         lock(&self.pipelines).insert(key, pipeline.clone());
         pipeline
+    }
+}
+
+fn no_memory(label: &str, bytes: u64, error: &str) -> Error {
+    Error::Gpu {
+        what: format!("no memory for {label}, {bytes} bytes ({error})"),
+        advice: "take a smaller batch, or close other programs on the device; the weights are as \
+                 they were"
+            .into(),
     }
 }
 

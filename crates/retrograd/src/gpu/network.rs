@@ -38,6 +38,8 @@ pub struct GpuNetwork {
     taped: Option<usize>,
     /// The CPU's copy of the parameters: the last that were synchronised.
     pub(crate) cpu_params: Vec<f32>,
+    /// Native steps were made since then.
+    pub(crate) device_ahead: bool,
     pub(crate) status: Status,
     /// Batches on their way to the device.
     pub(crate) ring: Ring,
@@ -140,6 +142,7 @@ impl GpuNetwork {
             recent: Vec::new(),
             taped: None,
             cpu_params: params.to_vec(),
+            device_ahead: false,
             absorbed: 0,
             compression: None,
         })
@@ -365,10 +368,22 @@ impl GpuNetwork {
         download(&self.gpu, &part)
     }
 
-    /// Brings the parameters back and keeps them as the CPU's copy.
+    /// Brings the parameters back and keeps them as the CPU's copy: only those that native steps
+    /// may have changed, and nothing where there was none since the last time.
     pub fn sync_weights_to_cpu(&mut self) -> Result<&[f32]> {
-        let params = self.download(&self.params, self.network.layout().len())?;
-        self.cpu_params.copy_from_slice(&params);
+        self.gpu.check()?;
+        if self.device_ahead {
+            let mut trained = self.network.layout().trainable();
+            let first = trained.next().unwrap_or(0..0);
+            let span = first.start..trained.last().unwrap_or(first).end;
+            let part = Part {
+                offset: 4 * span.start as u64,
+                ..self.params.clone()
+            };
+            let params = self.download(&part, span.len())?;
+            self.cpu_params[span].copy_from_slice(&params);
+            self.device_ahead = false;
+        }
         Ok(&self.cpu_params)
     }
 
@@ -377,13 +392,27 @@ impl GpuNetwork {
         &self.cpu_params
     }
 
-    /// Sends parameters to the device and keeps them as the CPU's copy.
+    /// Sends parameters to the device and keeps them as the CPU's copy: only the tensors that
+    /// differ from what is there.
     pub fn sync_weights_from_cpu(&mut self, params: &[f32]) -> Result<()> {
         self.gpu.check()?;
         check_len("parameters", params.len(), self.cpu_params.len())?;
-        self.gpu
-            .write(&self.params.buffer, 0, bytemuck::cast_slice(params));
+        for tensor in self.network.layout().tensors() {
+            let range = tensor.range();
+            let (now, known) = (&params[range.clone()], &self.cpu_params[range]);
+            let same = now
+                .iter()
+                .zip(known)
+                .all(|(a, b)| a.to_bits() == b.to_bits());
+            if same && (tensor.frozen || !self.device_ahead) {
+                continue;
+            }
+            let at = 4 * tensor.offset as u64;
+            self.gpu
+                .write(&self.params.buffer, at, bytemuck::cast_slice(now));
+        }
         self.cpu_params.copy_from_slice(params);
+        self.device_ahead = false;
         Ok(())
     }
 

@@ -29,8 +29,17 @@ const UPDATED: f32 = 0.0;
 const FAILED: f32 = 1.0;
 const OVERFLOWED: f32 = 2.0;
 
-fn clipped(g: f32, limit: f32) -> f32 {
-    return select(g, clamp(g, -limit, limit), limit > 0.0 && is_finite(g));
+// Four parameters at a time: those that begin at 4j. Which of them are in first .. end?
+fn within(j: u32, first: u32, end: u32) -> vec4<bool> {
+    let at = vec4<u32>(4u * j) + vec4<u32>(0u, 1u, 2u, 3u);
+    return (at >= vec4<u32>(first)) & (at < vec4<u32>(end));
+}
+
+fn clipped(g: vec4<f32>, limit: f32) -> vec4<f32> {
+    let infinite = vec4<u32>(0x7f800000u);
+    let finite = (bitcast<vec4<u32>>(g) & infinite) != infinite;
+    let inside = clamp(g, vec4<f32>(-limit), vec4<f32>(limit));
+    return select(g, inside, finite & vec4<bool>(limit > 0.0));
 }
 
 // optimizer_unscale: takes the loss scale off the gradient.
@@ -53,7 +62,7 @@ fn optimizer_unscale(
 }
 
 // optimizer_norm: sums of squares over pieces of 4096.
-@group(0) @binding(1) var<storage, read> grads: array<f32>;
+@group(0) @binding(1) var<storage, read> grads: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> status_in: array<vec2<f32>>;
 @group(0) @binding(3) var<storage, read_write> norms: array<f32>;
 @group(0) @binding(4) var<uniform> norm_step: Step;
@@ -66,13 +75,15 @@ fn optimizer_norm(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let number = group_number(group, groups);
-    let end = min(number * 4096u + 4096u, sizes.a.x);
-    var sum = 0.0;
-    for (var i = number * 4096u + lane; i < end; i += 64u) {
-        let g = clipped(grads[i], norm_step.clip_element);
-        sum += g * g;
+    let end = min(number * 1024u + 1024u, (sizes.a.x + 3u) / 4u);
+    var sum = vec4<f32>();
+    for (var j = number * 1024u + lane; j < end; j += 64u) {
+        let g = select(vec4<f32>(), grads[j], within(j, 0u, sizes.a.x));
+        let c = clipped(g, norm_step.clip_element);
+        sum += c * c;
     }
-    var total = sum_lanes(lane, vec4<f32>(sum)).x;
+    let sums = sum_lanes(lane, sum);
+    var total = (sums.x + sums.y) + (sums.z + sums.w);
     if (norm_step.before != norm_step.slot && status_in[norm_step.before].y == FAILED) {
         // All ones: not a number.
         total = bitcast<f32>(sizes.b.x);
@@ -83,10 +94,10 @@ fn optimizer_norm(
 }
 
 // optimizer_update
-@group(0) @binding(1) var<storage, read_write> params: array<f32>;
-@group(0) @binding(2) var<storage, read> grads_in: array<f32>;
-@group(0) @binding(3) var<storage, read_write> first_state: array<f32>;
-@group(0) @binding(4) var<storage, read_write> second_state: array<f32>;
+@group(0) @binding(1) var<storage, read_write> params: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> grads_in: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> first_state: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> second_state: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read> norms_in: array<f32>;
 @group(0) @binding(6) var<storage, read> losses: array<f32>;
 @group(0) @binding(7) var<storage, read_write> status: array<vec2<f32>>;
@@ -106,8 +117,9 @@ fn next_scale(now: vec2<f32>, flag: f32) -> vec2<f32> {
 }
 
 // sizes.a: first parameter, end, pieces of the norm, pieces of the loss; sizes.b: 1 to write the
-// status. A workgroup owns 1024 parameters: each sums the
-// pieces of the norm anew, which costs more than the update of 256.
+// status. A workgroup owns 1024 parameters, each sums the pieces of the norm anew, which costs more
+// than the update of 256; an invocation takes four at a time, which halves the time of the update on
+// software Vulkan.
 @compute @workgroup_size(64)
 fn optimizer_update(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -145,26 +157,30 @@ fn optimizer_update(
     if (step.clip_norm > 0.0) {
         factor = min(1.0, step.clip_norm / (sqrt(totals.x) + 1e-6));
     }
-    let end = min(sizes.a.x + number * 1024u + 1024u, sizes.a.y);
-    for (var i = sizes.a.x + number * 1024u + lane; i < end; i += 64u) {
-        var p = params[i];
-        var g = clipped(grads_in[i], step.clip_element) * factor + step.decay * p;
+    let start = sizes.a.x / 4u + number * 256u;
+    let end = min(start + 256u, (sizes.a.y + 3u) / 4u);
+    for (var j = start + lane; j < end; j += 64u) {
+        let mine = within(j, sizes.a.x, sizes.a.y);
+        let before = params[j];
+        var p = before;
+        var g = clipped(grads_in[j], step.clip_element) * factor + step.decay * p;
         if (KIND == 2u) {
-            var m = first_state[i];
-            var v = second_state[i];
-            m += step.momentum * (g - m);
-            v = step.beta2 * v + step.take2 * g * g;
-            first_state[i] = m;
-            second_state[i] = v;
+            let m_before = first_state[j];
+            let v_before = second_state[j];
+            let m = m_before + step.momentum * (g - m_before);
+            let v = step.beta2 * v_before + step.take2 * g * g;
+            first_state[j] = select(m_before, m, mine);
+            second_state[j] = select(v_before, v, mine);
             p = step.shrink * p - step.rate * (m / (sqrt(v) / step.correction2_sqrt + step.eps));
         } else {
             if (KIND == 1u) {
-                let b = step.momentum * first_state[i] + g;
-                first_state[i] = b;
+                let b_before = first_state[j];
+                let b = step.momentum * b_before + g;
+                first_state[j] = select(b_before, b, mine);
                 g = select(b, g + step.momentum * b, step.nesterov == 1.0);
             }
             p -= step.rate * g;
         }
-        params[i] = p;
+        params[j] = select(before, p, mine);
     }
 }

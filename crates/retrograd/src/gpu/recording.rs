@@ -157,14 +157,16 @@ pub(crate) fn fold(groups: usize, limit: u32) -> Result<[u32; 2]> {
 pub(crate) fn download(gpu: &Gpu, part: &Part) -> Result<Vec<f32>> {
     gpu.check()?;
     let bytes = part.bytes;
-    if part.offset == 0 && part.buffer.usage().contains(wgpu::BufferUsages::MAP_READ) {
+    // Mappings begin at multiples of 8 bytes.
+    let aligned = part.offset.is_multiple_of(wgpu::MAP_ALIGNMENT);
+    if aligned && part.buffer.usage().contains(wgpu::BufferUsages::MAP_READ) {
         // Read where it is; an empty submit brings what was written and not yet sent.
         count(&gpu.counting.submits, 1);
         gpu.queue.submit([]);
-        let slice = part.buffer.slice(..bytes);
+        let slice = part.buffer.slice(part.offset..part.offset + bytes);
         slice.map_async(wgpu::MapMode::Read, |_| {});
         gpu.wait(None)?;
-        return read_mapped(gpu, &part.buffer, bytes);
+        return read_mapped_at(gpu, &part.buffer, part.offset, bytes);
     }
     let staging = gpu.buffer(
         "staging",
@@ -183,10 +185,16 @@ pub(crate) fn download(gpu: &Gpu, part: &Part) -> Result<Vec<f32>> {
 
 /// The content of a buffer that is mapped, which is unmapped.
 pub(crate) fn read_mapped(gpu: &Gpu, staging: &wgpu::Buffer, bytes: u64) -> Result<Vec<f32>> {
-    let view = staging.get_mapped_range(..bytes).map_err(|e| Error::Gpu {
-        what: format!("a buffer could not be read back: {e}"),
-        advice: "the device may have been lost; resume from the last checkpoint".into(),
-    })?;
+    read_mapped_at(gpu, staging, 0, bytes)
+}
+
+fn read_mapped_at(gpu: &Gpu, staging: &wgpu::Buffer, at: u64, bytes: u64) -> Result<Vec<f32>> {
+    let view = staging
+        .get_mapped_range(at..at + bytes)
+        .map_err(|e| Error::Gpu {
+            what: format!("a buffer could not be read back: {e}"),
+            advice: "the device may have been lost; resume from the last checkpoint".into(),
+        })?;
     let values = bytemuck::pod_collect_to_vec(&view);
     drop(view);
     staging.unmap();

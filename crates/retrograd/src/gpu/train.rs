@@ -165,7 +165,7 @@ fn record_update(
                 &plan.step,
                 shared.scales,
             ],
-            range.len().div_ceil(UPDATE),
+            (range.end.div_ceil(4) - range.start / 4).div_ceil(UPDATE / 4),
         )?;
     }
     Ok(())
@@ -328,6 +328,8 @@ impl GpuNetwork {
         optimizer: &mut Optimizer<f32>,
         options: &TrainOptions,
     ) -> Result<f64> {
+        // The optimizer works on the CPU's copy.
+        self.sync_weights_to_cpu()?;
         let (value, mut grads) = self.bring_gradients(x, target, loss, options)?;
         let bad = grads.iter().position(|g| !g.is_finite());
         if !value.is_finite() || bad.is_some() {
@@ -409,6 +411,7 @@ impl GpuNetwork {
         let submission = self.gpu.submit(encoder);
         self.ring.submitted(sent);
         self.status.submitted(submission, staging);
+        self.device_ahead = true;
         optimizer.steps += 1;
         self.set_taped(samples);
         self.absorbed += 1;
@@ -539,6 +542,7 @@ impl GpuNetwork {
         let submission = gpu.submit(encoder);
         self.ring.submitted(sent);
         self.status.submitted(submission, staging);
+        self.device_ahead = true;
         optimizer.steps += 1;
         let words = super::recording::download(&gpu, &Part { bytes, ..part })?;
         let ticks: &[u64] = &bytemuck::pod_collect_to_vec::<f32, u64>(&words);

@@ -11,14 +11,18 @@ pub struct GpuTrainer {
     network: GpuNetwork,
     /// The optimizer of native mode.
     optimizer: Option<GpuOptimizer>,
+    /// Hybrid: gradients come back as 16-bit floats, with error feedback.
+    compress: bool,
 }
 
 impl GpuTrainer {
-    /// Takes up a run with its parameters and its optimizer's state.
+    /// Takes up a run with its parameters and its optimizer's state. With `compress`, gradients of
+    /// hybrid steps come back as 16-bit floats with error feedback.
     pub fn new(
         adapter: &str,
         mode: Mode,
         precision: Precision,
+        compress: bool,
         network: &Network,
         params: &[f32],
         optimizer: &Optimizer<f32>,
@@ -42,6 +46,7 @@ impl GpuTrainer {
         Ok(GpuTrainer {
             network: on_gpu,
             optimizer,
+            compress,
         })
     }
 
@@ -87,6 +92,7 @@ impl Accelerator<Network> for GpuTrainer {
     ) -> Result<f64> {
         let options = TrainOptions {
             key: pass.key,
+            compress_gradients: self.compress,
             ..Default::default()
         };
         self.network.sync_weights_from_cpu(params)?;

@@ -18,6 +18,8 @@ pub enum Placement {
         mode: Mode,
         /// Of activations and products.
         precision: Precision,
+        /// Hybrid: gradients come back as 16-bit floats, with error feedback.
+        compress: bool,
     },
 }
 

@@ -293,25 +293,35 @@ fn kan_backward_weight(
 @group(0) @binding(3) var<storage, read> d_y_in: array<real>;
 @group(0) @binding(4) var<storage, read_write> d_x: array<real>;
 
-// Where the weights of feature m of input i are; those beyond the last are never used.
-fn feature_row(i: u32, m: u32) -> u32 {
-    let feature = select(INPUTS * BASES + i, i * BASES + m, m < BASES);
-    return sizes.a.y + feature * OUTPUTS;
-}
-
+// The slopes of splines m to m+3 of an input; 0 beyond the last.
 fn slopes_at(row: u32, i: u32, m: u32) -> vec4<f32> {
-    let n = BASES + BASE;
-    let at = (row * INPUTS + i) * n + m;
+    let at = (row * INPUTS + i) * (BASES + BASE) + m;
     return vec4<f32>(
         f32(slopes_in[at]),
-        select(0.0, f32(slopes_in[at + 1u]), m + 1u < n),
-        select(0.0, f32(slopes_in[at + 2u]), m + 2u < n),
-        select(0.0, f32(slopes_in[at + 3u]), m + 3u < n),
+        select(0.0, f32(slopes_in[at + 1u]), m + 1u < BASES),
+        select(0.0, f32(slopes_in[at + 2u]), m + 2u < BASES),
+        select(0.0, f32(slopes_in[at + 3u]), m + 3u < BASES),
+    );
+}
+
+fn base_slope(row: u32, i: u32) -> f32 {
+    return f32(slopes_in[(row * INPUTS + i) * (BASES + BASE) + BASES]);
+}
+
+// The weights of an output for splines m to m+3, whose first is at f; those beyond the last meet a
+// slope of 0.
+fn spline_weights(f: u32) -> vec4<real> {
+    return vec4<real>(
+        params[f],
+        params[f + OUTPUTS],
+        params[f + 2u * OUTPUTS],
+        params[f + 3u * OUTPUTS],
     );
 }
 
 // sizes.a: rows, offset of W. An invocation owns 4 rows of one input; 8 x 8 of them share rows
-// of d_y and of W.
+// of d_y and of W. The features go in runs of 8 splines, the base with the first: with the usual
+// grid d_y is read once.
 @compute @workgroup_size(8, 8)
 fn kan_backward_input(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -330,29 +340,66 @@ fn kan_backward_input(
     let r1 = min(row + 1u, last);
     let r2 = min(row + 2u, last);
     let r3 = min(row + 3u, last);
+    let base_at = sizes.a.y + (INPUTS * BASES + i) * OUTPUTS;
     var sums = vec4<f32>();
-    for (var m = 0u; m < BASES + BASE; m += 4u) {
-        let f0 = feature_row(i, m);
-        let f1 = feature_row(i, m + 1u);
-        let f2 = feature_row(i, m + 2u);
-        let f3 = feature_row(i, m + 3u);
-        var s0 = vec4<f32>();
-        var s1 = vec4<f32>();
-        var s2 = vec4<f32>();
-        var s3 = vec4<f32>();
+    for (var m = 0u; m < BASES; m += 8u) {
+        let with_second = m + 4u < BASES;
+        let with_base = BASE == 1u && m == 0u;
+        var a0 = vec4<f32>();
+        var a1 = vec4<f32>();
+        var a2 = vec4<f32>();
+        var a3 = vec4<f32>();
+        var b0 = vec4<f32>();
+        var b1 = vec4<f32>();
+        var b2 = vec4<f32>();
+        var b3 = vec4<f32>();
+        var base = vec4<f32>();
+        let f = sizes.a.y + (i * BASES + m) * OUTPUTS;
         for (var o = 0u; o < OUTPUTS; o++) {
-            let w = vec4<real>(params[f0 + o], params[f1 + o], params[f2 + o], params[f3 + o]);
-            s0 += vec4<f32>(d_y_in[row * OUTPUTS + o] * w);
-            s1 += vec4<f32>(d_y_in[r1 * OUTPUTS + o] * w);
-            s2 += vec4<f32>(d_y_in[r2 * OUTPUTS + o] * w);
-            s3 += vec4<f32>(d_y_in[r3 * OUTPUTS + o] * w);
+            let d = vec4<real>(
+                d_y_in[row * OUTPUTS + o],
+                d_y_in[r1 * OUTPUTS + o],
+                d_y_in[r2 * OUTPUTS + o],
+                d_y_in[r3 * OUTPUTS + o],
+            );
+            let w = spline_weights(f + o);
+            a0 += vec4<f32>(d.x * w);
+            a1 += vec4<f32>(d.y * w);
+            a2 += vec4<f32>(d.z * w);
+            a3 += vec4<f32>(d.w * w);
+            if (with_second) {
+                let v = spline_weights(f + 4u * OUTPUTS + o);
+                b0 += vec4<f32>(d.x * v);
+                b1 += vec4<f32>(d.y * v);
+                b2 += vec4<f32>(d.z * v);
+                b3 += vec4<f32>(d.w * v);
+            }
+            if (with_base) {
+                base += vec4<f32>(params[base_at + o] * d);
+            }
         }
         sums += vec4<f32>(
-            dot(s0, slopes_at(row, i, m)),
-            dot(s1, slopes_at(r1, i, m)),
-            dot(s2, slopes_at(r2, i, m)),
-            dot(s3, slopes_at(r3, i, m)),
+            dot(a0, slopes_at(row, i, m)),
+            dot(a1, slopes_at(r1, i, m)),
+            dot(a2, slopes_at(r2, i, m)),
+            dot(a3, slopes_at(r3, i, m)),
         );
+        if (with_second) {
+            sums += vec4<f32>(
+                dot(b0, slopes_at(row, i, m + 4u)),
+                dot(b1, slopes_at(r1, i, m + 4u)),
+                dot(b2, slopes_at(r2, i, m + 4u)),
+                dot(b3, slopes_at(r3, i, m + 4u)),
+            );
+        }
+        if (with_base) {
+            sums += base * vec4<f32>(
+                base_slope(row, i),
+                base_slope(r1, i),
+                base_slope(r2, i),
+                base_slope(r3, i),
+            );
+        }
     }
     d_x[row * INPUTS + i] = real(sums.x);
     if (row + 1u < rows) { d_x[(row + 1u) * INPUTS + i] = real(sums.y); }
