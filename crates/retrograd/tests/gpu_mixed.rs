@@ -48,7 +48,7 @@ fn every_kind_of_layer_stays_within_the_bound_that_eleven_bits_predict() {
         ),
         network_of(
             &[2, 6, 7],
-            r#"[{"kind":"conv2d","out":4,"kernel":3,"padding":1},{"kind":"batch_norm2d"},{"kind":"gelu"},{"kind":"avg_pool2d","kernel":2},{"kind":"conv_transpose2d","out":3,"kernel":2,"stride":2},{"kind":"upsample","scale":2},{"kind":"flatten"},{"kind":"dense","out":2}]"#,
+            r#"[{"kind":"conv2d","out":4,"kernel":3,"padding":1,"bias":false},{"kind":"batch_norm2d"},{"kind":"gelu"},{"kind":"avg_pool2d","kernel":2},{"kind":"conv_transpose2d","out":3,"kernel":2,"stride":2},{"kind":"upsample","scale":2},{"kind":"flatten"},{"kind":"dense","out":2}]"#,
         ),
     ];
     for network in nets {
