@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use clap::ValueEnum;
-use retrograd::train::{
-    Mode, OnNan, Placement, Precision, Session, Summary, Verification, number,
-};
+use retrograd::train::{Mode, OnNan, Placement, Precision, Session, Summary, Verification, number};
 use serde_json::json;
 
 use crate::exit::{Outcome, Result};
