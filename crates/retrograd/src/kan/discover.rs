@@ -2,7 +2,9 @@
 
 use super::edges::Layers;
 use super::expression::Expression;
-use super::{GridUpdate, KanConfig, Pruned, SymbolicNetwork, SymbolicOptions, prune, update_grid};
+use super::{
+    Function, GridUpdate, KanConfig, Pruned, SymbolicNetwork, SymbolicOptions, prune, update_grid,
+};
 use crate::nn::{Network, Sparsity};
 use crate::optim::Lbfgs;
 use crate::scalar::cast;
@@ -158,8 +160,21 @@ fn attempt(
     let mut symbolic = SymbolicNetwork::from_kan(&network, &params, x, &options.symbolic)?;
     let mut rms = symbolic.refine(&input, &goal.values, 400);
     if rms > options.enough * deviation && rms < PROMISING * deviation {
-        symbolic.simplify(&options.symbolic.library, &input, &goal.values, 60);
-        rms = symbolic.refine(&input, &goal.values, 400);
+        // A square near its vertex looks like a cosine there: both are tried.
+        let mut squared = symbolic.clone();
+        let last = squared.edges().map(|e| e.edge.layer).max();
+        let edges: Vec<_> = squared.edges().map(|e| e.edge).collect();
+        for edge in edges.into_iter().filter(|e| Some(e.layer) == last) {
+            squared.fix(edge, Function::Square, x)?;
+        }
+        squared.refine(&input, &goal.values, 300);
+        let library = &options.symbolic.library;
+        let [plain, squared] = [symbolic, squared].map(|mut tried| {
+            tried.simplify(library, &input, &goal.values, 60);
+            let rms = tried.refine(&input, &goal.values, 400);
+            (tried, rms)
+        });
+        (symbolic, rms) = if squared.1 < plain.1 { squared } else { plain };
     }
     Ok(Discovery {
         network,

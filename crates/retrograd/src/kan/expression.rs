@@ -131,6 +131,25 @@ impl Expression {
         Self::atom(text, Atom::Apply(function, Arc::new(self.clone())))
     }
 
+    /// A root of this, with the largest coefficient taken out: 3·√(0.25x² + 0.25) is 1.5·√(x² + 1).
+    /// The other way round for its inverse.
+    pub fn apply_root(&self, function: Function) -> Self {
+        let coefficients = self
+            .terms
+            .iter()
+            .filter(|(monomial, _)| !monomial.is_empty());
+        let largest = coefficients.fold(0.0_f64, |m, (_, c)| m.max(c.abs()));
+        if largest == 0.0 {
+            return self.apply(function);
+        }
+        let outside = match function {
+            Function::InverseSqrt => 1.0 / largest.sqrt(),
+            _ => largest.sqrt(),
+        };
+        let inner = self.affine(1.0 / largest, 0.0);
+        inner.apply(function).affine(outside, 0.0)
+    }
+
     /// A sine or cosine of this, with a phase near a multiple of π/2 taken out and a leading sign
     /// made positive: sin(−x + π/2) is cos(x).
     pub fn apply_wave(&self, function: Function) -> Self {

@@ -323,10 +323,24 @@ impl SymbolicNetwork {
         let mut library = library.to_vec();
         library.sort_by(|a, b| a.complexity().total_cmp(&b.complexity()));
         let edges: Vec<Edge> = self.edges().map(|e| e.edge).collect();
-        for layer in 0..self.layers.len() {
+        // Lines first: a whole layer's, then those of each node, together because the edges of a
+        // node tend to be one function.
+        let of_layer = |layer: usize| move |e: &Edge| e.layer == layer;
+        let mut groups: Vec<Vec<Edge>> = (0..self.layers.len())
+            .map(|layer| edges.iter().copied().filter(of_layer(layer)).collect())
+            .collect();
+        for &edge in &edges {
+            let same = |e: &Edge| (e.layer, e.from) == (edge.layer, edge.from);
+            let group: Vec<Edge> = edges.iter().copied().filter(same).collect();
+            if group[0] == edge {
+                groups.push(group);
+            }
+        }
+        for group in groups {
             let mut trial = self.clone();
-            let own = edges.iter().filter(|e| e.layer == layer);
-            let fits = own.map(|&e| trial.fix(e, Function::Identity, &narrow));
+            let fits = group
+                .iter()
+                .map(|&e| trial.fix(e, Function::Identity, &narrow));
             if fits.collect::<Result<Vec<f64>>>().is_err() {
                 continue;
             }
@@ -444,6 +458,7 @@ impl SymbolicNetwork {
                     let inner = level[edge.edge.from].affine(t.a, t.b);
                     let value = match t.function {
                         Function::Sin | Function::Cos => inner.apply_wave(t.function),
+                        Function::Sqrt | Function::InverseSqrt => inner.apply_root(t.function),
                         other => inner.apply(other),
                     };
                     next[edge.edge.to] = next[edge.edge.to].add(&value, t.c);

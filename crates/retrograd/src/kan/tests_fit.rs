@@ -89,6 +89,23 @@ fn a_product_and_a_sine_are_recovered_as_a_formula() {
     );
 }
 
+#[test]
+fn a_product_with_a_sine_and_a_root_of_squares_are_recovered() {
+    type Formula = fn(f64, f64) -> f64;
+    let formulas: [(&str, Formula); 2] = [
+        ("sin(x_2)*x_1 + 1", |x, y| 1.0 + x * y.sin()),
+        ("sqrt(x_1^2 + x_2^2 + 1)", |x, y| {
+            (x * x + y * y + 1.0).sqrt()
+        }),
+    ];
+    for (text, f) in formulas {
+        let x = samples(400, 2.5, 17);
+        let options = Discover::new(&[2, 2, 1], [-2.5, 2.5]);
+        let found = discover(&x, &of(&x, f), &options).unwrap();
+        assert_eq!(found.formula(0).text(), text, "seed {}", found.seed);
+    }
+}
+
 /// Each function, shifted and scaled, is found among all others by its own points.
 #[test]
 fn every_function_of_the_library_is_recognised() {
