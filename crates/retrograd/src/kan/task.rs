@@ -91,7 +91,7 @@ struct Generated {
 
 enum Kind {
     /// A user's data, and how it was prepared.
-    Table(Preparation),
+    Table(Box<Preparation>),
     Poker,
     Feynman(Generated),
 }
@@ -164,7 +164,7 @@ impl KanTask {
         } else {
             let spec: DataSpec = experiment.data_as()?;
             let data = spec.load(&experiment.resolve(""), train.seed)?;
-            let kind = Kind::Table(data.preparation);
+            let kind = Kind::Table(Box::new(data.preparation));
             (kind, data.train, data.validation, data.notes)
         };
         let classes = matches!(training.targets(), Targets::Classes { .. });
