@@ -162,6 +162,7 @@ fn folds_without_validation_train_to_the_end_and_give_the_papers_figure_beside_t
     .unwrap();
     let mut experiment = experiment("karate");
     experiment.train.epochs = 6;
+    experiment.train.evaluate_every = 1;
     let folds = |validation| Folds {
         count: 3,
         test: 0,
