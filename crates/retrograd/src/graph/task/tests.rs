@@ -170,7 +170,9 @@ fn folds_without_validation_train_to_the_end_and_give_the_papers_figure_beside_t
     };
     let others = Some(experiment.clone());
     let mut task = GraphTask::new(&spec, rings_and_stars(), folds(None), 8, 0, others).unwrap();
-    let summary = Session::new(experiment).fit(&mut task).unwrap().to_json();
+    let folder = tempfile::tempdir().unwrap();
+    let mut session = Session::new(experiment).in_folder(folder.path().join("run"));
+    let summary = session.fit(&mut task).unwrap().to_json();
     assert!(summary["validation_loss"].is_null() && summary["best_epoch"].is_null());
     let figure = |name: &str| summary[name].as_f64().unwrap();
     // The last epoch is among those that the best is chosen from.
