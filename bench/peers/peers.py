@@ -355,7 +355,10 @@ def with_jax(workload, tensors, metadata, threads):
         move = lambda p, m, v: p * (1 - lr * decay) - lr / bias1 * m / (jnp.sqrt(v / bias2) + eps)
         return tree(move, params, m, v), m, v, value
 
-    inference = float(loss(params, state))
+    # In f64: through so many gates its f32 is off by some 1e-5, which would hide a mistake.
+    with jax.enable_x64(True):
+        wide = lambda tree: jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), tree)
+        inference = float(loss(wide(params), wide(state)))
     zeros = tree(jnp.zeros_like, params)
     holder = [params, zeros, zeros, 0]
 
