@@ -14,6 +14,7 @@ pub mod gemm;
 pub(crate) mod kan;
 pub(crate) mod layer;
 pub(crate) mod network;
+mod node;
 pub(crate) mod norm;
 pub(crate) mod normalize;
 pub(crate) mod pool;

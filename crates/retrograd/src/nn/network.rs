@@ -2,81 +2,14 @@
 
 use std::ops::Range;
 
-use super::activation::Activation;
-use super::conv_transpose2d::ConvTranspose2d;
-use super::conv2d::Conv2d;
-use super::dense::Dense;
-use super::dropout::Dropout;
 use super::fused::Fused;
-use super::kan::Kan;
-use super::layer::{Backward, Describe, Forward, Layer, Saved, TENSORS, room};
-use super::norm::Norm;
-use super::normalize::Normalize;
-use super::pool::Pool;
+use super::layer::{Backward, Describe, Forward, Saved, TENSORS, room};
+pub(crate) use super::node::{Node, Value};
 use super::spec::{LayerSpec, NetworkSpec};
-use super::upsample::Upsample;
 use crate::rng::Key;
 use crate::verify::mutants::LayerFault;
 use crate::verify::{Bundle, Case, FromBundle};
 use crate::{Buffer, Error, Grads, Layout, Model, Pass, Result, Scalar, parallel};
-
-/// A layer as built, every shape known.
-pub(crate) enum Node {
-    Dense(Dense),
-    Kan(Kan),
-    Conv2d(Conv2d),
-    ConvTranspose2d(ConvTranspose2d),
-    Pool(Pool),
-    Upsample(Upsample),
-    Norm(Norm),
-    Dropout(Dropout),
-    Normalize(Normalize),
-    Activation(Activation),
-    /// Another name for the values before it.
-    Flatten,
-    /// With the value of that number.
-    Concat(Value),
-    Add(Value),
-}
-
-/// The output of a layer, or the network's input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
-    Input,
-    Of(usize),
-}
-
-macro_rules! any_layer {
-    ($node:expr, $layer:ident => $use:expr, $skip:expr) => {
-        match $node {
-            Node::Dense($layer) => $use,
-            Node::Kan($layer) => $use,
-            Node::Conv2d($layer) => $use,
-            Node::ConvTranspose2d($layer) => $use,
-            Node::Pool($layer) => $use,
-            Node::Upsample($layer) => $use,
-            Node::Norm($layer) => $use,
-            Node::Dropout($layer) => $use,
-            Node::Normalize($layer) => $use,
-            Node::Activation($layer) => $use,
-            Node::Flatten | Node::Concat(_) | Node::Add(_) => $skip,
-        }
-    };
-}
-
-impl Node {
-    fn layer<T: Scalar>(&self) -> Option<&dyn Layer<T>> {
-        any_layer!(self, layer => Some(layer), None)
-    }
-
-    pub(super) fn describe(&self) -> Option<&dyn Describe> {
-        any_layer!(self, layer => Some(layer), None)
-    }
-
-    fn describe_mut(&mut self) -> Option<&mut dyn Describe> {
-        any_layer!(self, layer => Some(layer), None)
-    }
-}
 
 /// A feed-forward network.
 ///
