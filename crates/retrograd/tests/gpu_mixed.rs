@@ -4,21 +4,15 @@
 
 mod gpu_helper;
 
-use gpu_helper::{batch, gpu, gradients_only, kan, target};
+use gpu_helper::{batch, gpu, gradients_only, kan, network_of, target};
 use retrograd::gpu::{
     Choice, Gpu, GpuNetwork, GpuOptimizer, GpuVerifier, LossScale, Precision, TrainOptions,
 };
-use retrograd::nn::{Network, NetworkSpec};
+use retrograd::nn::Network;
 use retrograd::optim::{Optimizer, OptimizerSpec};
 use retrograd::train::Clip;
 use retrograd::verify::{Link, Report, Subject, check_on};
 use retrograd::{Error, Loss, Model, Target};
-
-fn network_of(input: &[usize], layers: &str) -> Network {
-    let spec = format!("{{\"input\": {input:?}, \"layers\": {layers}}}");
-    let spec: NetworkSpec = serde_json::from_str(&spec).unwrap();
-    Network::new(&spec).unwrap()
-}
 
 fn mixed(network: &Network, scale: LossScale) -> GpuNetwork {
     GpuNetwork::mixed(&gpu(), network, &network.init(3), scale).unwrap()

@@ -4,7 +4,9 @@
 
 mod gpu_helper;
 
-use gpu_helper::{assert_parity, batch, gpu, gradients_only, kan, kan_layer, parts, target};
+use gpu_helper::{
+    assert_parity, batch, gpu, gradients_only, kan, kan_layer, network_of, parts, target,
+};
 use retrograd::gpu::{
     Choice, Gpu, GpuNetwork, GpuOptimizer, GpuVerifier, Precision, TrainOptions, auto_batch,
 };
@@ -14,12 +16,6 @@ use retrograd::rng::Key;
 use retrograd::train::Clip;
 use retrograd::verify::{Bundle, Options, Subject, against_on, check_on};
 use retrograd::{Loss, Model, Target};
-
-fn network_of(input: &[usize], layers: &str) -> Network {
-    let spec = format!("{{\"input\": {input:?}, \"layers\": {layers}}}");
-    let spec: NetworkSpec = serde_json::from_str(&spec).unwrap();
-    Network::new(&spec).unwrap()
-}
 
 #[test]
 fn test_train_step_runs() {

@@ -141,3 +141,10 @@ pub fn parts(network: &Network) -> ByParts {
 pub fn key() -> Key {
     Key::new(0).purpose("verify")
 }
+
+/// A network from its layers as a spec has them.
+pub fn network_of(input: &[usize], layers: &str) -> Network {
+    let spec = format!("{{\"input\": {input:?}, \"layers\": {layers}}}");
+    let spec: NetworkSpec = serde_json::from_str(&spec).unwrap();
+    Network::new(&spec).unwrap()
+}
