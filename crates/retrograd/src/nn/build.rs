@@ -127,15 +127,11 @@ impl Network {
                     groups: positive("groups", groups)?,
                     bias,
                 };
-                // A wider border shows nothing but itself, and would take memory without end.
-                let most = height.max(width).max(kernel.saturating_mul(dilation));
-                if padding > most {
-                    let needed = format!(
-                        "at most {most}: the image ({height} × {width}) or the kernel's span"
-                    );
-                    return Err(Error::invalid(at("padding"), padding, needed));
-                }
-                for (name, value) in [("kernel", kernel), ("dilation", dilation)] {
+                for (name, value) in [
+                    ("kernel", kernel),
+                    ("padding", padding),
+                    ("dilation", dilation),
+                ] {
                     if value > MOST_PIXELS {
                         let needed = format!("at most {MOST_PIXELS}");
                         return Err(Error::invalid(at(name), value, needed));
@@ -150,6 +146,7 @@ impl Network {
                     return Err(Error::invalid(at("padding"), padding, needed));
                 }
                 let (high, wide) = conv.padded();
+                check_size(&at("padding"), "a padded image", &[inputs, high, wide])?;
                 if conv.span() > high.min(wide) {
                     let got = format!("{} pixels with dilation {dilation}", conv.span());
                     let needed = format!("at most the padded image, {high} × {wide}");
@@ -297,15 +294,15 @@ impl Network {
     }
 }
 
-/// Whether one sample of a layer's output can be counted, and be meant.
-pub(super) fn check_size(index: usize, shape: &[usize]) -> Result<()> {
+/// Whether one sample of what a layer makes can be counted, and be meant.
+pub(super) fn check_size(place: &str, what: &str, shape: &[usize]) -> Result<()> {
     let values = shape
         .iter()
         .try_fold(1_usize, |n, &size| n.checked_mul(size));
     if values.is_none_or(|n| n > MOST_VALUES) {
         return Err(Error::invalid(
-            format!("model.layers[{index}]"),
-            format!("an output of {shape:?}"),
+            place,
+            format!("{what} of {shape:?}"),
             format!("at most {MOST_VALUES} values a sample"),
         ));
     }

@@ -99,7 +99,7 @@ impl Network {
         };
         for (index, layer) in spec.layers.iter().enumerate() {
             let (node, shape) = network.build(index, layer)?;
-            super::build::check_size(index, &shape)?;
+            super::build::check_size(&format!("model.layers[{index}]"), "an output", &shape)?;
             let mut ranges = [(); TENSORS].map(|()| 0..0);
             if let Some(describe) = node.describe() {
                 for (range, tensor) in ranges.iter_mut().zip(describe.tensors()) {

@@ -5,9 +5,9 @@
 //! treatment of their own. After every step the border is made to show what the boundary
 //! condition says.
 
-use super::program::{CHUNK, Chunk, Program};
+use super::program::Program;
 use crate::logic::BoundaryCondition;
-use crate::simd::{Simd, dispatch, level, prelude::*};
+use crate::simd::{LANES, Simd, dispatch, level, prelude::*};
 use crate::{Error, Result};
 use fearless_simd::u64x8;
 
@@ -24,8 +24,17 @@ pub struct BitGrid {
     /// (channel, word), with room before and after.
     planes: Vec<u64>,
     next: Vec<u64>,
-    slots: Vec<Chunk>,
+    /// A program's inputs and slots.
+    memory: Vec<u64>,
+    /// Where each of its places begins there.
+    starts: Vec<usize>,
 }
+
+/// Words that the inputs of a strip take, all together: half of a small L2 cache.
+const STRIP_WORDS: usize = 1 << 15;
+
+/// Words of a cache line: a write that straddles two is two writes.
+const LINE: usize = 8;
 
 /// Words before the first row of a plane and at least after the last: the first row is read one
 /// word before it, the last chunk may be cut short.
@@ -42,7 +51,10 @@ impl BitGrid {
         if batch == 0 {
             return Err(Error::invalid("grids", 0, "at least one"));
         }
-        let row = (width + 2).div_ceil(64);
+        let mut row = (width + 2).div_ceil(64);
+        if row >= 4 * LINE {
+            row = row.next_multiple_of(LINE);
+        }
         let mut grid = BitGrid {
             batch,
             height,
@@ -52,7 +64,8 @@ impl BitGrid {
             row,
             planes: Vec::new(),
             next: Vec::new(),
-            slots: Vec::new(),
+            memory: Vec::new(),
+            starts: Vec::new(),
         };
         grid.planes = vec![0; channels * grid.plane()];
         grid.next = grid.planes.clone();
@@ -123,43 +136,94 @@ impl BitGrid {
             self.boundary, program.boundary,
             "a circuit for this boundary"
         );
-        let plane = self.plane();
         for c in 0..self.channels {
             self.fill_border(c);
         }
-        self.slots.resize(program.slots, Chunk([0; CHUNK]));
-        let first = ROOM + self.row;
-        let words = self.batch * (self.height + 2) * self.row - 2 * self.row;
-        let (planes, next, slots) = (&self.planes[..], &mut self.next[..], &mut self.slots[..]);
-        let row = self.row;
-        dispatch!(level(), simd => {
-            for from in (0..words).step_by(CHUNK) {
-                let vectors = (words - from).min(CHUNK).div_ceil(8);
-                for &(channel, neighbour, slot) in &program.inputs {
-                    let (dy, dx) = (neighbour / 3, neighbour % 3);
-                    // One word before the neighbour's, in the row above, here or below.
-                    let at = channel * plane + first + from + dy * row - row - 1;
-                    let source = &planes[at..at + vectors * 8 + 2];
-                    shifted(simd, source, dx, vectors, &mut slots[slot as usize].0);
-                }
-                program.run(simd, slots);
-                for (c, &(slot, inverted)) in program.outputs.iter().enumerate() {
-                    let at = c * plane + first + from;
-                    let (next, value) = (&mut next[at..at + vectors * 8], &slots[slot as usize].0);
-                    if inverted {
-                        for (next, value) in next.iter_mut().zip(value) {
-                            *next = !value;
-                        }
-                    } else {
-                        next.copy_from_slice(&value[..vectors * 8]);
-                    }
-                }
-            }
-        });
+        dispatch!(level(), simd => self.compute(simd, program));
         if let Some(fire) = fire {
             self.keep_unfired(fire);
         }
         std::mem::swap(&mut self.planes, &mut self.next);
+    }
+
+    /// The new planes, as many vectors at a time as half of the registers hold.
+    #[inline(always)]
+    fn compute<S: Simd>(&mut self, simd: S, program: &Program) {
+        if S::f32s::LEN >= LANES {
+            self.strips::<S, 8>(simd, program);
+        } else {
+            self.strips::<S, 4>(simd, program);
+        }
+    }
+
+    /// The new planes, strip by strip: a strip's inputs are moved into place, three copies of each
+    /// channel's rows, then its cells are computed `V` vectors at a time.
+    #[inline(always)]
+    fn strips<S: Simd, const V: usize>(&mut self, simd: S, program: &Program) {
+        let (plane, row) = (self.plane(), self.row);
+        let chunk = 8 * V;
+        let first = ROOM + row;
+        let words = self.batch * (self.height + 2) * row - 2 * row;
+        // Of every channel that is read the cells to the left, here and to the right, where they
+        // are; the rows above and below are in the same band.
+        let BitGrid {
+            planes,
+            next,
+            memory,
+            starts,
+            ..
+        } = self;
+        let bands = program.inputs.chunk_by(|a, b| a.0 == b.0).count() * 3;
+        let most = (STRIP_WORDS / bands.max(1)).clamp(chunk, 1 << 20) / chunk * chunk;
+        let strip = most.min(words.next_multiple_of(chunk));
+        let band = (strip + 2 * row).next_multiple_of(LINE);
+        memory.resize(bands * band + program.slots * chunk + LINE, 0);
+        let aligned = memory.as_ptr().align_offset(64).min(LINE);
+        let memory = &mut memory[aligned..];
+        for from in (0..words).step_by(strip) {
+            let strip = (words - from).min(strip);
+            let vectors = (strip + 2 * row).div_ceil(8);
+            starts.clear();
+            let mut bands = 0;
+            for inputs in program.inputs.chunk_by(|a, b| a.0 == b.0) {
+                // One word before the row above.
+                let at = inputs[0].0 * plane + first + from - row - 1;
+                let source = &planes[at..at + vectors * 8 + 2];
+                for dx in 0..3 {
+                    if inputs.iter().any(|input| input.1 % 3 == dx) {
+                        shifted(
+                            simd,
+                            source,
+                            dx,
+                            vectors,
+                            &mut memory[(bands + dx) * band..],
+                        );
+                    }
+                }
+                starts.extend(
+                    inputs.iter().map(|&(_, neighbour)| {
+                        (bands + neighbour % 3) * band + neighbour / 3 * row
+                    }),
+                );
+                bands += 3;
+            }
+            let inputs = starts.len();
+            starts.extend((0..program.slots).map(|slot| bands * band + slot * chunk));
+            for from in (from..from + strip).step_by(chunk) {
+                program.run::<S, V>(simd, starts, memory);
+                let len = (words - from).min(chunk).next_multiple_of(8);
+                for (c, &(place, inverted)) in program.outputs.iter().enumerate() {
+                    let at = c * plane + first + from;
+                    let value = &memory[starts[place as usize]..][..len];
+                    for (next, value) in next[at..at + len].iter_mut().zip(value) {
+                        *next = if inverted { !value } else { *value };
+                    }
+                }
+                for start in &mut starts[..inputs] {
+                    *start += chunk;
+                }
+            }
+        }
     }
 
     /// Cells that don't fire get their old bits in the new planes.

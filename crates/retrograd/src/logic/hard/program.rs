@@ -1,8 +1,12 @@
-//! A circuit as a straight program: instructions on slots of memory, each a gate of two or three
-//! inputs on many cells at a time.
+//! A circuit as a straight program: each instruction is a gate of two or three inputs on many cells
+//! at a time.
 //!
-//! A slot may hold a node's opposite, so that every gate gives 0 where its inputs are 0; and inputs
-//! may change places. That leaves 34 gates of three inputs and 4 of two.
+//! What limits its speed are reads and writes of memory, so the last value stays in registers, the
+//! *accumulator*, and gates are ordered such that the next one mostly reads it; a value that nothing
+//! else reads is never written. The other values lie in slots.
+//!
+//! A value may be a node's opposite, so that every gate gives 0 where its inputs are 0; and the
+//! inputs after the first may change places. That leaves 68 gates of three inputs and 5 of two.
 
 use fearless_simd::u64x8;
 
@@ -11,20 +15,15 @@ use super::cover::{Cut, cover, one_by_one};
 use crate::logic::BoundaryCondition;
 use crate::simd::{Simd, prelude::*};
 
-/// Words that a gate works on at a time: long enough that choosing the gate costs little, short
-/// enough that the values in use stay in the fastest cache (512 bytes each).
-pub(super) const CHUNK: usize = 64;
-
-/// That many words, from the start of a cache line: what limits the speed are writes, and one that
-/// straddles two lines is two.
-#[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
-pub(super) struct Chunk(pub [u64; CHUNK]);
-
-/// A gate on slots: its table has bit 4a + 2b + c; a gate of two inputs ignores c.
+/// A gate. Its table has bit 4a + 2b + c; a gate of two inputs ignores c.
 #[derive(Clone, Copy, Debug)]
 struct Instruction {
     table: u8,
+    /// Whether a is read from memory first; otherwise it is in the accumulator.
+    load: bool,
+    /// Whether something reads the result from memory.
+    store: bool,
+    /// Places of the inputs and the result: inputs of the program, then slots.
     inputs: [u16; 3],
     out: u16,
 }
@@ -35,10 +34,10 @@ struct Instruction {
 pub struct Program {
     pub(super) channels: usize,
     pub(super) boundary: BoundaryCondition,
-    /// (channel, neighbour, slot) of the inputs that are read.
-    pub(super) inputs: Vec<(usize, usize, u16)>,
+    /// (channel, neighbour) of the inputs that are read.
+    pub(super) inputs: Vec<(usize, usize)>,
     instructions: Vec<Instruction>,
-    /// The slot of each channel's new value, and whether it holds the opposite.
+    /// The place of each channel's new value, and whether it holds the opposite.
     pub(super) outputs: Vec<(u16, bool)>,
     pub(super) slots: usize,
 }
@@ -55,6 +54,38 @@ struct Operation {
     node: u32,
     table: u8,
     inputs: Vec<u32>,
+}
+
+/// Every order of three inputs.
+const ORDERS: [[usize; 3]; 6] = [
+    [0, 1, 2],
+    [0, 2, 1],
+    [1, 0, 2],
+    [1, 2, 0],
+    [2, 0, 1],
+    [2, 1, 0],
+];
+
+impl Operation {
+    /// The same with its inputs in the order that gives the smallest table, `first` before the
+    /// others where it is given.
+    fn arranged(&self, first: Option<u32>) -> (u8, Vec<u32>) {
+        let len = self.inputs.len();
+        let fits = |order: &&[usize; 3]| {
+            order[len..].iter().all(|&i| i >= len)
+                && first.is_none_or(|first| self.inputs[order[0]] == first)
+        };
+        let arranged = |order: &[usize; 3]| {
+            let table = (0..8_u8).fold(0, |table, row| {
+                let own = (0..3).fold(0, |own, i| own | (row >> (2 - i) & 1) << (2 - order[i]));
+                table | (self.table >> own & 1) << row
+            });
+            let inputs = order[..len].iter().map(|&i| self.inputs[i]).collect();
+            (table, inputs)
+        };
+        let all = ORDERS.iter().filter(fits).map(arranged);
+        all.min_by_key(|(table, _)| *table).unwrap_or_default()
+    }
 }
 
 impl Program {
@@ -100,69 +131,80 @@ impl Program {
             .iter()
             .map(|&o| stands[o as usize])
             .collect();
-        Self::allocate(circuit, &operations, &outputs)
+        let ordered = in_order(inputs, cuts.len(), operations, &outputs);
+        Self::allocate(circuit, &ordered, &outputs)
     }
 
-    /// Gives every value a slot.
+    /// Gives every value that is read from memory a slot.
     fn allocate(circuit: &HardCircuit, operations: &[Operation], outputs: &[Stand]) -> Self {
         let inputs = circuit.inputs();
         let nodes = inputs + circuit.gates.len();
-        // When each node is read for the last time; outputs live to the end.
+        // The input that the operation before has just made.
+        let chained = |i: usize| {
+            let before = operations.get(i.wrapping_sub(1))?.node;
+            operations[i].inputs.contains(&before).then_some(before)
+        };
+        // When each node is read from memory for the last time; outputs live to the end.
         let mut last = vec![0; nodes];
         for (i, operation) in operations.iter().enumerate() {
             for &node in &operation.inputs {
-                last[node as usize] = i + 1;
+                if chained(i) != Some(node) {
+                    last[node as usize] = i + 1;
+                }
             }
         }
         for output in outputs {
             last[output.node as usize] = usize::MAX;
         }
-        let mut slot = vec![u16::MAX; nodes];
-        let mut free: Vec<u16> = Vec::new();
-        let mut slots = 0_usize;
-        let mut take = |free: &mut Vec<u16>| {
-            free.pop().unwrap_or_else(|| {
-                slots += 1;
-                u16::try_from(slots - 1).expect("fewer than 65536 values in use")
-            })
+        let read: Vec<usize> = (0..inputs).filter(|&i| last[i] > 0).collect();
+        let mut place = vec![u16::MAX; nodes];
+        let mut places = 0_usize;
+        let mut new = || {
+            places += 1;
+            u16::try_from(places - 1).expect("fewer than 65536 values in use")
         };
-        let mut read = Vec::new();
-        for i in (0..inputs).filter(|&i| last[i] > 0) {
-            slot[i] = take(&mut free);
-            read.push((i / 9, i % 9, slot[i]));
+        for &input in &read {
+            place[input] = new();
         }
+        let mut free: Vec<u16> = Vec::new();
         let mut instructions = Vec::with_capacity(operations.len());
         for (i, operation) in operations.iter().enumerate() {
-            // The output's slot is never one of the inputs'.
-            let out = take(&mut free);
-            slot[operation.node as usize] = out;
-            let mut places = [0; 3];
-            for (place, &node) in places.iter_mut().zip(&operation.inputs) {
-                *place = slot[node as usize];
+            let chained = chained(i);
+            let (table, reads) = operation.arranged(chained);
+            let mut instruction = Instruction {
+                table,
+                load: chained.is_none() && !reads.is_empty(),
+                store: last[operation.node as usize] > 0,
+                inputs: [0; 3],
+                out: 0,
+            };
+            for (own, &node) in instruction.inputs.iter_mut().zip(&reads) {
+                *own = place[node as usize];
             }
-            instructions.push(Instruction {
-                table: operation.table,
-                inputs: places,
-                out,
-            });
-            for &node in &operation.inputs {
-                if last[node as usize] == i + 1 {
-                    free.push(slot[node as usize]);
+            for &node in &reads {
+                // Inputs of the program are read from where they are.
+                if last[node as usize] == i + 1 && node as usize >= inputs {
+                    free.push(place[node as usize]);
                     last[node as usize] = 0;
                 }
             }
+            if instruction.store {
+                instruction.out = free.pop().unwrap_or_else(&mut new);
+                place[operation.node as usize] = instruction.out;
+            }
+            instructions.push(instruction);
         }
         let outputs = outputs
             .iter()
-            .map(|o| (slot[o.node as usize], o.inverted))
+            .map(|o| (place[o.node as usize], o.inverted))
             .collect();
         Program {
             channels: circuit.channels,
             boundary: circuit.boundary,
-            inputs: read,
+            slots: places - read.len(),
+            inputs: read.iter().map(|i| (i / 9, i % 9)).collect(),
             instructions,
             outputs,
-            slots,
         }
     }
 
@@ -176,17 +218,71 @@ impl Program {
         self.instructions.is_empty()
     }
 
-    /// All instructions on a chunk.
+    /// All instructions on `V` vectors; `starts` says at which word of the memory a place begins.
     #[inline(always)]
-    pub(super) fn run<S: Simd>(&self, simd: S, slots: &mut [Chunk]) {
+    pub(super) fn run<S: Simd, const V: usize>(
+        &self,
+        simd: S,
+        starts: &[usize],
+        memory: &mut [u64],
+    ) {
+        let mut accumulator = [u64x8::splat(simd, 0); V];
         for instruction in &self.instructions {
-            execute(simd, instruction, slots);
+            accumulator = execute(simd, instruction, accumulator, starts, memory);
+            if instruction.store {
+                let out = starts[instruction.out as usize];
+                let out = memory[out..out + 8 * V].chunks_exact_mut(8);
+                for (value, out) in accumulator.iter().zip(out) {
+                    value.store_slice(out);
+                }
+            }
         }
     }
 }
 
-/// The table of a cut on what stands for its nodes, 0 where they are 0, its inputs in the order
-/// that gives the smallest table, and whether it is the opposite that it computes.
+/// The operations in an order in which each mostly comes right after one of its inputs: the
+/// outputs' one after the other, each after what it needs.
+fn in_order(
+    inputs: usize,
+    gates: usize,
+    operations: Vec<Operation>,
+    outputs: &[Stand],
+) -> Vec<Operation> {
+    let mut of_node: Vec<Option<Operation>> = (0..gates).map(|_| None).collect();
+    for operation in operations {
+        let gate = operation.node as usize - inputs;
+        of_node[gate] = Some(operation);
+    }
+    let mut ordered = Vec::new();
+    let mut waiting: Vec<u32> = outputs.iter().rev().map(|o| o.node).collect();
+    while let Some(&node) = waiting.last() {
+        let gate = (node as usize).checked_sub(inputs);
+        let Some(own) = gate.map(|gate| &mut of_node[gate]) else {
+            waiting.pop();
+            continue;
+        };
+        let Some(operation) = own.take() else {
+            waiting.pop();
+            continue;
+        };
+        let missing = |&&input: &&u32| {
+            let gate = (input as usize).checked_sub(inputs);
+            gate.is_some_and(|gate| of_node[gate].is_some())
+        };
+        let needs: Vec<u32> = operation.inputs.iter().filter(missing).copied().collect();
+        if needs.is_empty() {
+            ordered.push(operation);
+            waiting.pop();
+        } else {
+            waiting.extend(needs);
+            of_node[node as usize - inputs] = Some(operation);
+        }
+    }
+    ordered
+}
+
+/// The table of a cut on what stands for its nodes, 0 where they are 0, the inputs it depends on,
+/// and whether it is the opposite that it computes.
 fn normalised(cut: &Cut, stands: &[Stand]) -> (u8, Vec<u32>, bool) {
     let mut table = cut.table;
     let mut inputs: Vec<u32> = Vec::new();
@@ -205,8 +301,8 @@ fn normalised(cut: &Cut, stands: &[Stand]) -> (u8, Vec<u32>, bool) {
         table = !table;
     }
     let value = |row: [usize; 3]| table >> (4 * row[0] + 2 * row[1] + row[2]) & 1;
-    // Two nodes may stand for one: rows in which they differ don't occur. What depends on nothing
-    // else is left out; the others are tried in every order.
+    // Two nodes may stand for one: rows in which they differ don't occur. What it doesn't
+    // depend on is left out.
     let distinct = |i: usize| !inputs[..i].contains(&inputs[i]);
     let row_of = |set: &dyn Fn(u32) -> usize| -> [usize; 3] {
         std::array::from_fn(|i| inputs.get(i).map_or(0, |&n| set(n)))
@@ -229,103 +325,87 @@ fn normalised(cut: &Cut, stands: &[Stand]) -> (u8, Vec<u32>, bool) {
     let kept: Vec<usize> = (0..inputs.len())
         .filter(|&i| distinct(i) && matters(i))
         .collect();
-    let orders: &[[usize; 3]] = match kept.len() {
-        3 => &[
-            [0, 1, 2],
-            [0, 2, 1],
-            [1, 0, 2],
-            [1, 2, 0],
-            [2, 0, 1],
-            [2, 1, 0],
-        ],
-        2 => &[[0, 1, 2], [1, 0, 2]],
-        _ => &[[0, 1, 2]],
-    };
-    let ordered = orders.iter().map(|order| {
-        let nodes: Vec<u32> = order[..kept.len()]
-            .iter()
-            .map(|&k| inputs[kept[k]])
-            .collect();
-        let table = (0..8_usize).fold(0, |t, row| {
-            let set = |n: u32| {
-                let place = nodes.iter().position(|&m| m == n);
-                place.map_or(0, |p| row >> (2 - p) & 1)
-            };
-            t | value(row_of(&set)) << row
-        });
-        (table, nodes)
+    let nodes: Vec<u32> = kept.iter().map(|&i| inputs[i]).collect();
+    let table = (0..8_usize).fold(0, |t, row| {
+        let set = |n: u32| {
+            let place = nodes.iter().position(|&m| m == n);
+            place.map_or(0, |p| row >> (2 - p) & 1)
+        };
+        t | value(row_of(&set)) << row
     });
-    let (table, nodes) = ordered.min_by_key(|(table, _)| *table).unwrap_or_default();
     (table, nodes, inverted)
 }
 
-type Words = [u64; CHUNK];
-
-/// One gate on a chunk.
+/// One gate on `V` vectors.
 #[inline(always)]
-fn execute<S: Simd>(simd: S, instruction: &Instruction, slots: &mut [Chunk]) {
-    let Instruction { table, inputs, out } = *instruction;
-    let [a, b, c] = inputs.map(usize::from);
-    let out = out as usize;
+fn execute<S: Simd, const V: usize>(
+    simd: S,
+    instruction: &Instruction,
+    accumulator: [u64x8<S>; V],
+    starts: &[usize],
+    memory: &[u64],
+) -> [u64x8<S>; V] {
+    let input = |i: usize| {
+        let start = starts[instruction.inputs[i] as usize];
+        &memory[start..start + 8 * V]
+    };
+    let vector = |words: &[u64], v: usize| u64x8::from_slice(simd, &words[8 * v..8 * v + 8]);
+    let mut value = accumulator;
+    if instruction.load {
+        let a = input(0);
+        for (v, value) in value.iter_mut().enumerate() {
+            *value = vector(a, v);
+        }
+    }
     macro_rules! gates {
         ($($two:literal)* ; $($three:literal)*) => {
-            match table {
-                // The inputs are different nodes and the output is none of them.
-                $($two => if let Ok([x, y, z]) = slots.get_disjoint_mut([a, b, out]) {
-                    two::<S, $two>(simd, &x.0, &y.0, &mut z.0);
+            match instruction.table {
+                $($two => {
+                    let b = input(1);
+                    for (v, value) in value.iter_mut().enumerate() {
+                        *value = two::<S, $two>(simd, *value, vector(b, v));
+                    }
                 })*
-                $($three => if let Ok([w, x, y, z]) = slots.get_disjoint_mut([a, b, c, out]) {
-                    three::<S, $three>(simd, &w.0, &x.0, &y.0, &mut z.0);
+                $($three => {
+                    let (b, c) = (input(1), input(2));
+                    for (v, value) in value.iter_mut().enumerate() {
+                        *value = three::<S, $three>(simd, *value, vector(b, v), vector(c, v));
+                    }
                 })*
-                _ => slots[out].0.fill(0),
+                _ => value = [u64x8::splat(simd, 0); V],
             }
         };
     }
     gates!(
-        0x0c 0x3c 0xc0 0xfc ;
-        0x02 0x06 0x08 0x0e 0x16 0x18 0x1a 0x1e 0x28 0x2a 0x2c 0x2e 0x3e 0x68 0x6a 0x6e 0x7e
-        0x80 0x82 0x86 0x8a 0x8e 0x96 0x98 0x9a 0x9e 0xa8 0xac 0xae 0xbc 0xbe 0xe8 0xea 0xfe
+        0x0c 0x30 0x3c 0xc0 0xfc ;
+        0x02 0x06 0x08 0x0e 0x10 0x12 0x16 0x18 0x1a 0x1e 0x20 0x24 0x26 0x28 0x2a 0x2c 0x2e
+        0x32 0x34 0x36 0x38 0x3a 0x3e 0x60 0x62 0x68 0x6a 0x6e 0x70 0x72 0x76 0x78 0x7a 0x7e
+        0x80 0x82 0x86 0x8a 0x8e 0x90 0x92 0x96 0x98 0x9a 0x9e 0xa2 0xa4 0xa6 0xa8 0xac 0xae
+        0xb0 0xb2 0xb4 0xb6 0xb8 0xba 0xbc 0xbe 0xe0 0xe2 0xe6 0xe8 0xea 0xf2 0xf6 0xf8 0xfe
     );
+    value
+}
+
+/// Every second bit of the table counts: c is ignored.
+#[inline(always)]
+fn two<S: Simd, const TABLE: u8>(simd: S, a: u64x8<S>, b: u64x8<S>) -> u64x8<S> {
+    let table = TABLE >> 1 & 1 | TABLE >> 2 & 2 | TABLE >> 3 & 4 | TABLE >> 4 & 8;
+    gate(simd, table, a, b)
 }
 
 #[inline(always)]
-fn two<S: Simd, const TABLE: u8>(simd: S, a: &Words, b: &Words, out: &mut Words) {
-    for v in 0..CHUNK / 8 {
-        let at = v * 8..v * 8 + 8;
-        let a = u64x8::from_slice(simd, &a[at.clone()]);
-        let b = u64x8::from_slice(simd, &b[at.clone()]);
-        // Every second bit of the table: c is ignored.
-        let y = gate(
-            simd,
-            TABLE >> 1 & 1 | TABLE >> 2 & 2 | TABLE >> 3 & 4 | TABLE >> 4 & 8,
-            a,
-            b,
-        );
-        y.store_slice(&mut out[at]);
-    }
-}
-
-#[inline(always)]
-fn three<S: Simd, const TABLE: u8>(simd: S, a: &Words, b: &Words, c: &Words, out: &mut Words) {
-    for v in 0..CHUNK / 8 {
-        let at = v * 8..v * 8 + 8;
-        let a = u64x8::from_slice(simd, &a[at.clone()]);
-        let b = u64x8::from_slice(simd, &b[at.clone()]);
-        let c = u64x8::from_slice(simd, &c[at.clone()]);
-        let (low, high) = (TABLE & 15, TABLE >> 4);
-        let y = if high == !low & 15 {
-            a ^ gate(simd, low, b, c)
-        } else if low == 0 {
-            a & gate(simd, high, b, c)
-        } else if high == 0 {
-            !a & gate(simd, low, b, c)
-        } else if high == 15 {
-            a | gate(simd, low, b, c)
-        } else {
-            let low_value = gate(simd, low, b, c);
-            low_value ^ (a & gate(simd, low ^ high, b, c))
-        };
-        y.store_slice(&mut out[at]);
+fn three<S: Simd, const TABLE: u8>(simd: S, a: u64x8<S>, b: u64x8<S>, c: u64x8<S>) -> u64x8<S> {
+    let (low, high) = (TABLE & 15, TABLE >> 4);
+    if high == !low & 15 {
+        a ^ gate(simd, low, b, c)
+    } else if low == 0 {
+        a & gate(simd, high, b, c)
+    } else if high == 0 {
+        !a & gate(simd, low, b, c)
+    } else if high == 15 {
+        a | gate(simd, low, b, c)
+    } else {
+        gate(simd, low, b, c) ^ (a & gate(simd, low ^ high, b, c))
     }
 }
 

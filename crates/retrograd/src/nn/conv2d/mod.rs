@@ -17,6 +17,7 @@ mod gpu;
 mod reference;
 pub(crate) mod stack;
 mod sums;
+mod taps;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tile;

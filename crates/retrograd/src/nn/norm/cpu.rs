@@ -10,8 +10,8 @@ use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
 
 /// Elements of a run that is summed in f32.
 const RUN: usize = 4096;
-/// Elements from which planes go to threads.
-const PARALLEL: usize = 1 << 15;
+/// Elements from which planes, or rows, go to threads.
+pub(super) const PARALLEL: usize = 1 << 15;
 
 /// The set of a plane; plane = sample · channels + channel.
 fn set_of(norm: &Norm, plane: usize) -> usize {
@@ -154,7 +154,7 @@ pub(super) fn backward(
 
 /// Σ x, or Σ (x − mean)².
 #[inline(always)]
-fn squares_or_sum<S: Simd>(simd: S, x: &[f32], mean: Option<f32>) -> f64 {
+pub(super) fn squares_or_sum<S: Simd>(simd: S, x: &[f32], mean: Option<f32>) -> f64 {
     let zero = f32x16::splat(simd, 0.0);
     let mut total = 0.0;
     for run in x.chunks(RUN) {

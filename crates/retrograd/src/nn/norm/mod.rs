@@ -19,6 +19,7 @@
 mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod rows;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +27,7 @@ use super::layer::{
     Backward, Describe, Forward, Layer, Saved, TENSORS, TensorSpec, check_shape, room,
 };
 use crate::rng::Stream;
-use crate::{Buffer, Kernels, Pass, Result, Scalar};
+use crate::{Buffer, Kernels, Result, Scalar};
 
 const EPS: f64 = 1e-5;
 const MOMENTUM: f64 = 0.1;
@@ -97,11 +98,6 @@ impl Norm {
     #[cfg(feature = "gpu")]
     pub fn running_channels(&self) -> Option<usize> {
         self.running.as_ref().map(|_| self.channels)
-    }
-
-    /// Whether the fast kernels do it: where sets are made of planes.
-    fn is_fast(&self, pass: &Pass) -> bool {
-        pass.kernels == Kernels::Fast && self.kind != NormKind::Layer
     }
 
     /// Constants instead of the batch's statistics?
@@ -185,11 +181,14 @@ impl<T: Scalar> Layer<T> for Norm {
         let (n, eps) = (T::from_usize(size), T::from_f64(EPS));
         // Mean and 1/√(σ² + ε) of every set.
         let stats = room(&mut io.saved.values, 2 * sets);
-        if self.is_fast(io.pass)
+        if io.pass.kernels == Kernels::Fast
             && let [Some(weight), Some(bias), Some(x)] = [weight, bias, io.x].map(T::f32s)
             && let [Some(y), Some(stats)] = [&mut *io.y, &mut *stats].map(T::f32s_mut)
             && let Some(scratch) = T::f32_vec(&mut io.saved.scratch)
         {
+            if self.kind == NormKind::Layer {
+                return rows::forward([weight, bias], x, y, stats);
+            }
             let fixed = self.fixed(io.pass.training);
             return cpu::forward(self, fixed, [weight, bias], x, y, stats, scratch);
         }
@@ -219,13 +218,16 @@ impl<T: Scalar> Layer<T> for Norm {
         let (sets, size) = self.sets(io.x.len());
         let n = T::from_usize(size);
         let fixed = self.fixed(io.pass.training).is_some();
-        if self.is_fast(io.pass)
+        if io.pass.kernels == Kernels::Fast
             && let [Some(weight), Some(x), Some(d_y), Some(stats)] =
                 [weight, io.x, io.d_y, &io.saved.values[..]].map(T::f32s)
             && let Some(scratch) = T::f32_vec(&mut io.saved.scratch)
         {
             let grads = [d_weight, d_bias].map(|d| d.and_then(T::f32s_mut));
             let d_x = d_x.and_then(T::f32s_mut);
+            if self.kind == NormKind::Layer {
+                return rows::backward(weight, (x, d_y), stats, grads, d_x, scratch);
+            }
             return cpu::backward(self, fixed, weight, (x, d_y), stats, grads, d_x, scratch);
         }
         for s in 0..sets {
