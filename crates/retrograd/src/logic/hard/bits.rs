@@ -146,11 +146,12 @@ impl BitGrid {
         std::mem::swap(&mut self.planes, &mut self.next);
     }
 
-    /// The new planes, as many vectors at a time as half of the registers hold.
+    /// The new planes, as many vectors at a time as half of the registers hold, or as there are.
     #[inline(always)]
     fn compute<S: Simd>(&mut self, simd: S, program: &Program) {
-        if S::f32s::LEN >= LANES {
-            self.strips::<S, 8>(simd, program);
+        let words = self.batch * (self.height + 2) * self.row;
+        if S::f32s::LEN >= LANES && words > 64 {
+            self.strips::<S, 16>(simd, program);
         } else {
             self.strips::<S, 4>(simd, program);
         }

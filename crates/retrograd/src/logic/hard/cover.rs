@@ -27,13 +27,23 @@ pub(super) struct Cut {
     pub table: u8,
 }
 
+/// Gates with the cut that each is computed from, each after those it reads.
+pub(super) type Cover = Vec<(u32, Cut)>;
+
 impl Cut {
-    fn of_node(node: u32) -> Self {
+    /// Up to three different nodes and the table on them.
+    pub fn new(from: &[u32], table: u8) -> Self {
+        let mut nodes = [0; 3];
+        nodes[..from.len()].copy_from_slice(from);
         Cut {
-            nodes: [node, 0, 0],
-            len: 1,
-            table: VARIABLES[0],
+            nodes,
+            len: from.len(),
+            table,
         }
+    }
+
+    fn of_node(node: u32) -> Self {
+        Cut::new(&[node], VARIABLES[0])
     }
 
     pub fn nodes(&self) -> &[u32] {
@@ -78,8 +88,8 @@ impl Cut {
     }
 }
 
-/// For every gate the cut that it is computed from; none where no output needs it.
-pub(super) fn cover(circuit: &HardCircuit) -> Vec<Option<Cut>> {
+/// The gates that outputs need, with as few cuts as were found.
+pub(super) fn cover(circuit: &HardCircuit) -> Cover {
     let inputs = circuit.inputs();
     let mut readers = vec![0_u32; inputs + circuit.gates.len()];
     for gate in &circuit.gates {
@@ -111,16 +121,21 @@ pub(super) fn cover(circuit: &HardCircuit) -> Vec<Option<Cut>> {
             choice.improve(node as u32, &cuts[node]);
         }
     }
-    let needed = choice.uses[inputs..].iter().zip(&choice.chosen);
-    needed
-        .map(|(&uses, cut)| (uses > 0).then_some(*cut))
+    let nodes = inputs..cuts.len();
+    nodes
+        .filter(|&node| choice.uses[node] > 0)
+        .map(|node| (node as u32, choice.chosen[node - inputs]))
         .collect()
 }
 
 /// Every gate from its own two inputs.
-pub(super) fn one_by_one(circuit: &HardCircuit) -> Vec<Option<Cut>> {
-    let single = |gate: &Gate| Cut::union(gate.op, &Cut::of_node(gate.a), &Cut::of_node(gate.b));
-    circuit.gates.iter().map(single).collect()
+pub(super) fn one_by_one(circuit: &HardCircuit) -> Cover {
+    let inputs = circuit.inputs() as u32;
+    let single = |(i, gate): (u32, &Gate)| {
+        let [a, b] = [gate.a, gate.b].map(Cut::of_node);
+        Some((inputs + i, Cut::union(gate.op, &a, &b)?))
+    };
+    (0..).zip(&circuit.gates).filter_map(single).collect()
 }
 
 /// The best cuts of a gate, and the least area flow.

@@ -9,6 +9,7 @@ mod cover;
 mod drawing;
 mod export;
 mod program;
+mod rearrange;
 mod resubstitute;
 mod simplify;
 

@@ -11,7 +11,8 @@
 use fearless_simd::u64x8;
 
 use super::HardCircuit;
-use super::cover::{Cut, cover, one_by_one};
+use super::cover::{Cover, Cut, cover, one_by_one};
+use super::rearrange::rearranged;
 use crate::logic::BoundaryCondition;
 use crate::simd::{Simd, prelude::*};
 
@@ -92,35 +93,33 @@ impl Program {
     /// Compiles a circuit, gate by gate, without what it doesn't need: for a few runs.
     pub fn new(circuit: &HardCircuit) -> Self {
         let circuit = circuit.fold(false).prune();
-        let cuts = one_by_one(&circuit);
-        Self::of_cuts(&circuit, &cuts)
+        Self::of_cover(&circuit, &one_by_one(&circuit))
     }
 
     /// Compiles a circuit with as few gates of up to three inputs as were found: for many runs.
     pub fn compact(circuit: &HardCircuit) -> Self {
         let circuit = circuit.fold(true).prune();
-        let cuts = cover(&circuit);
-        Self::of_cuts(&circuit, &cuts)
+        let cover = rearranged(&circuit, cover(&circuit));
+        Self::of_cover(&circuit, &cover)
     }
 
-    fn of_cuts(circuit: &HardCircuit, cuts: &[Option<Cut>]) -> Self {
-        let inputs = circuit.inputs();
+    fn of_cover(circuit: &HardCircuit, cover: &Cover) -> Self {
+        let nodes = circuit.inputs() + circuit.gates.len();
         let own = |node: usize| Stand {
             node: node as u32,
             inverted: false,
         };
-        let mut stands: Vec<Stand> = (0..inputs + cuts.len()).map(own).collect();
+        let mut stands: Vec<Stand> = (0..nodes).map(own).collect();
         let mut operations: Vec<Operation> = Vec::new();
-        for (gate, cut) in cuts.iter().enumerate() {
-            let Some(cut) = cut else { continue };
-            let node = inputs + gate;
+        for &(node, ref cut) in cover {
             let (table, reads, inverted) = normalised(cut, &stands);
-            stands[node].inverted = inverted;
+            let stand = &mut stands[node as usize];
+            stand.inverted = inverted;
             if let (&[same], true) = (&reads[..], table != 0) {
-                stands[node].node = same;
+                stand.node = same;
             } else {
                 operations.push(Operation {
-                    node: node as u32,
+                    node,
                     table,
                     inputs: reads,
                 });
@@ -131,7 +130,7 @@ impl Program {
             .iter()
             .map(|&o| stands[o as usize])
             .collect();
-        let ordered = in_order(inputs, cuts.len(), operations, &outputs);
+        let ordered = in_order(nodes, operations, &outputs);
         Self::allocate(circuit, &ordered, &outputs)
     }
 
@@ -242,40 +241,23 @@ impl Program {
 
 /// The operations in an order in which each mostly comes right after one of its inputs: the
 /// outputs' one after the other, each after what it needs.
-fn in_order(
-    inputs: usize,
-    gates: usize,
-    operations: Vec<Operation>,
-    outputs: &[Stand],
-) -> Vec<Operation> {
-    let mut of_node: Vec<Option<Operation>> = (0..gates).map(|_| None).collect();
+fn in_order(nodes: usize, operations: Vec<Operation>, outputs: &[Stand]) -> Vec<Operation> {
+    let mut of_node: Vec<Option<Operation>> = (0..nodes).map(|_| None).collect();
     for operation in operations {
-        let gate = operation.node as usize - inputs;
-        of_node[gate] = Some(operation);
+        let node = operation.node as usize;
+        of_node[node] = Some(operation);
     }
     let mut ordered = Vec::new();
     let mut waiting: Vec<u32> = outputs.iter().rev().map(|o| o.node).collect();
     while let Some(&node) = waiting.last() {
-        let gate = (node as usize).checked_sub(inputs);
-        let Some(own) = gate.map(|gate| &mut of_node[gate]) else {
+        let before = waiting.len();
+        if let Some(operation) = &of_node[node as usize] {
+            let missing = |input: &&u32| of_node[**input as usize].is_some();
+            waiting.extend(operation.inputs.iter().filter(missing));
+        }
+        if waiting.len() == before {
+            ordered.extend(of_node[node as usize].take());
             waiting.pop();
-            continue;
-        };
-        let Some(operation) = own.take() else {
-            waiting.pop();
-            continue;
-        };
-        let missing = |&&input: &&u32| {
-            let gate = (input as usize).checked_sub(inputs);
-            gate.is_some_and(|gate| of_node[gate].is_some())
-        };
-        let needs: Vec<u32> = operation.inputs.iter().filter(missing).copied().collect();
-        if needs.is_empty() {
-            ordered.push(operation);
-            waiting.pop();
-        } else {
-            waiting.extend(needs);
-            of_node[node as usize - inputs] = Some(operation);
         }
     }
     ordered

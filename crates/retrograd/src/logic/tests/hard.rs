@@ -108,6 +108,40 @@ fn circuits_of_few_inputs_shrink_by_their_truth_tables() {
     }
 }
 
+/// Grids of many chunks, with rows of a few words, of whole cache lines and of neither.
+#[test]
+fn large_grids_are_computed_like_single_cells() {
+    for (seed, boundary, [height, width]) in [
+        (0, Periodic, [5, 2100]),
+        (1, Zero, [3, 4094]),
+        (2, Periodic, [90, 70]),
+        (3, Zero, [40, 700]),
+    ] {
+        let mut spec = small(boundary, 1, 1.0).spec().clone();
+        spec.channels = 1;
+        spec.perception = vec![9, 8, 4, 2, 1];
+        spec.update = vec![4, 6, 6, 3, 2, 1];
+        let model = LogicCa::new(spec, 0).unwrap();
+        let circuit = HardCircuit::of(&model, &random_params(&model, seed)).simplify();
+        let bits = random_bits(height * width, seed);
+        let state: Vec<f32> = bits.iter().map(|&b| f32::from(u8::from(b))).collect();
+        let mut grid = BitGrid::new([1, height, width], 1, boundary).unwrap();
+        grid.load(&state);
+        grid.step(&Program::compact(&circuit), None);
+        let got = grid.bits(0);
+        let at = |y: usize, x: usize| {
+            let inside = (1..=height).contains(&y) && (1..=width).contains(&x);
+            let place = (y + height - 1) % height * width + (x + width - 1) % width;
+            (boundary == Periodic || inside) && bits[place]
+        };
+        for (cell, &got) in got.iter().enumerate() {
+            let (y, x) = (cell / width, cell % width);
+            let around: Vec<bool> = (0..9).map(|i| at(y + i / 3, x + i % 3)).collect();
+            assert_eq!(vec![got], circuit.cell(&around), "seed {seed} ({y}, {x})");
+        }
+    }
+}
+
 /// Every function of three neighbours, as a sum of products.
 #[test]
 fn any_function_of_three_inputs_is_one_instruction() {
