@@ -485,14 +485,17 @@ pub fn clip_global_norm<T: Scalar>(grads: &mut [T], layout: &Layout, max_norm: f
 /// Clamps each element to ±limit. A NaN stays one.
 pub fn clip_elements<T: Scalar>(grads: &mut [T], limit: f64) {
     let limit = T::from_f64(limit);
-    for g in grads {
-        // Stored in any case, so that it becomes vectors. NaN stays NaN.
-        *g = if *g > limit {
-            limit
-        } else if *g < -limit {
-            -limit
-        } else {
-            *g
-        };
-    }
+    let parallel = grads.len() >= 2 * PARALLEL;
+    parallel::for_each_chunk(grads, CHUNK, parallel, |_, grads| {
+        for g in grads {
+            // Stored in any case, so that it becomes vectors. NaN stays NaN.
+            *g = if *g > limit {
+                limit
+            } else if *g < -limit {
+                -limit
+            } else {
+                *g
+            };
+        }
+    });
 }

@@ -3,9 +3,11 @@
 //! With g = γ·d_y: d_x = (g − mean(g) − x̂·mean(g·x̂))/√(variance + 1e-5), d_γ = Σ d_y·x̂,
 //! d_β = Σ d_y.
 //!
-//! Memory: `a` x̂ · `b` 1/√(variance + 1e-5) of every row · `c` d_y·x̂.
+//! Memory: `a` x̂ · `b` 1/√(variance + 1e-5) of every row · `c` d_y·x̂. The fast form, which is that of
+//! the networks' layer norm, keeps x in `a`, and the mean beside the root in `b`.
 
 use super::{Back, Context, LayerTape, room};
+use crate::nn::norm::rows;
 use crate::{Layout, Scalar};
 
 /// PyTorch's ε.
@@ -30,6 +32,14 @@ impl LayerNorm {
         let (gamma, beta) = c.params[self.at..self.at + 2 * width].split_at(width);
         let y = room(&mut tape.output, x.len());
         let normal = room(&mut tape.saved.a, x.len());
+        if c.fast
+            && let [Some(gamma), Some(beta), Some(x)] = [gamma, beta, x].map(T::f32s)
+            && let Some(stats) = T::f32_vec(&mut tape.saved.b)
+            && let [Some(y), Some(kept)] = [&mut *y, &mut *normal].map(T::f32s_mut)
+        {
+            kept.copy_from_slice(x);
+            return rows::forward([gamma, beta], x, y, room(stats, x.len() / width * 2));
+        }
         let inverse = room(&mut tape.saved.b, x.len() / width);
         let n = T::from_usize(width);
         for (i, x) in x.chunks_exact(width).enumerate() {
@@ -53,6 +63,21 @@ impl LayerNorm {
     ) {
         let width = self.width;
         let saved = &mut tape.saved;
+        if b.c.fast
+            && let [Some(params), Some(x), Some(stats), Some(d_y)] =
+                [b.c.params, &saved.a, &saved.b, d_y].map(T::f32s)
+        {
+            let wanted = [self.weight, self.weight + 1].map(|tensor| b.wants(tensor));
+            let d_params = b.d_params.as_deref_mut().and_then(T::f32s_mut);
+            let grads = d_params.map_or([None, None], |d| {
+                let (d_gamma, d_beta) = d[self.at..self.at + 2 * width].split_at_mut(width);
+                let [gamma, beta] = wanted;
+                [gamma.then_some(d_gamma), beta.then_some(d_beta)]
+            });
+            let gamma = &params[self.at..self.at + width];
+            let d_x = d_x.and_then(T::f32s_mut);
+            return rows::backward(gamma, (x, d_y), stats, grads, d_x, b.partial);
+        }
         if b.wants(self.weight) {
             let products = room(&mut saved.c, d_y.len());
             for ((p, &d), &x) in products.iter_mut().zip(d_y).zip(&saved.a) {

@@ -257,11 +257,12 @@ pub(super) fn backward(
     let before = geometry.stride() + 1;
     fill_wanted(model, d_params.is_some(), &mut tape.wanted);
     load_planes(geometry, channels, d_output, &mut tape.planes);
-    for block in &mut tape.blocks {
+    let large = tape.blocks.len() * model.gates() >= PARALLEL_LOGITS;
+    parallel::for_each_mut(&mut tape.blocks, large, |_, block| {
         block.sums.clear();
         block.sums.resize(model.gates(), [0.0; 4]);
         block.d_neighbourhoods.resize(channels * 9 * BLOCK);
-    }
+    });
     for t in (0..model.spec().steps).rev() {
         let Tape {
             planes,
@@ -352,7 +353,8 @@ pub(super) fn backward(
 
 /// Adds the blocks' sums and turns them into the logits' gradients.
 fn add_gradients(model: &LogicCa, tape: &Tape, accumulate: bool, d_params: &mut [f32]) {
-    if !accumulate {
+    let trained: usize = model.layout().trainable().map(|r| r.len()).sum();
+    if !accumulate && trained < d_params.len() {
         d_params.fill(0.0);
     }
     for range in model.layout().trainable() {

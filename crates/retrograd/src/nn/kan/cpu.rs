@@ -28,6 +28,9 @@ const RUN: usize = 4096;
 /// Multiply-adds from which work goes to threads (two cores: about 10 µs of work against some
 /// 5 µs to wake a thread).
 const PARALLEL: usize = 1 << 19;
+/// Numbers from which on a copy goes to threads: between two parallel parts they are awake, and
+/// half of the numbers are in the other core's cache.
+const COPY: usize = 1 << 13;
 /// Pieces that backward is cut into at least, where there are as many inputs.
 const PIECES: usize = 8;
 /// Up to this many intervals, groups are found by comparing a vector with every interval.
@@ -171,11 +174,16 @@ fn padded<'a>(rows: &'a [f32], outputs: usize, room: &'a mut [f32]) -> &'a [Vect
     if outputs.is_multiple_of(LANES) {
         return rows.as_chunks().0;
     }
+    const ROWS: usize = 256;
     let wide = outputs.next_multiple_of(LANES);
-    for (row, to) in rows.chunks_exact(outputs).zip(room.chunks_exact_mut(wide)) {
-        to[..outputs].copy_from_slice(row);
-        to[outputs..].fill(0.0);
-    }
+    let parallel = room.len() >= COPY;
+    parallel::for_each_chunk(room, ROWS * wide, parallel, |i, room| {
+        let rows = rows[i * ROWS * outputs..].chunks_exact(outputs);
+        for (row, to) in rows.zip(room.chunks_exact_mut(wide)) {
+            to[..outputs].copy_from_slice(row);
+            to[outputs..].fill(0.0);
+        }
+    });
     room.as_chunks().0
 }
 
@@ -444,7 +452,7 @@ pub(super) fn backward(
 /// d_x as it was gathered, input by input, turned over: sample by sample.
 fn by_sample(by_input: &[f32], rows: usize, inputs: usize, d_x: &mut [f32]) {
     const SAMPLES: usize = 64;
-    let parallel = rows * inputs >= 1 << 16;
+    let parallel = rows * inputs >= COPY;
     parallel::for_each_chunk(d_x, SAMPLES * inputs, parallel, |c, d_x| {
         for (s, d_x) in d_x.chunks_exact_mut(inputs).enumerate() {
             for (i, d) in d_x.iter_mut().enumerate() {

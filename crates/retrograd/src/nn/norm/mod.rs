@@ -19,7 +19,7 @@
 mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
-mod rows;
+pub(crate) mod rows;
 #[cfg(test)]
 mod tests;
 

@@ -13,7 +13,7 @@ use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
 const ROWS: usize = 64;
 
 /// y, and the mean and 1/√(σ² + ε) of every row.
-pub(super) fn forward([weight, bias]: [&[f32]; 2], x: &[f32], y: &mut [f32], stats: &mut [f32]) {
+pub(crate) fn forward([weight, bias]: [&[f32]; 2], x: &[f32], y: &mut [f32], stats: &mut [f32]) {
     let width = weight.len();
     let parallel = x.len() >= PARALLEL;
     parallel::for_each_chunk2(y, ROWS * width, stats, ROWS * 2, parallel, |i, y, stats| {
@@ -44,7 +44,7 @@ fn block_forward<S: Simd>(
 }
 
 /// Gradients of the weights and biases added, d_x overwritten.
-pub(super) fn backward(
+pub(crate) fn backward(
     weight: &[f32],
     (x, d_y): (&[f32], &[f32]),
     stats: &[f32],
