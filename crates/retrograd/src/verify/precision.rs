@@ -20,6 +20,19 @@
 //! computed in f64 and perturbed by the spread that the evaluations have, element by element; the
 //! optimizer's arithmetic still rounds at random.
 //!
+//! That spread is the start's, and the gradient of a model with kinks is not continuous: a ReLU
+//! whose input comes within rounding of zero at a later step is turned over in f32 and not in f64,
+//! and its whole share of the gradient, J, appears or vanishes. (`cnn_denoise_128` has a million of
+//! them, none near zero at the start and one after two steps of SGD.) So those gradients are
+//!
+//! ( g(θ + δ) + g(θ − δ) ) / 2,  δ_i = M·η·θ_i·ξ_i, ξ normal,
+//!
+//! with η such that η·θ·ξ moves the output as much as rounding does, root mean square. What is
+//! smooth in g cancels up to δ²; a kink that lies on one side of θ within δ stays, as J/2. A kink
+//! at a distance of a times its rounding is turned over with a chance of Φ(−a) on a device, and is
+//! missed in all of R = 8 runs with a chance of P(|ξ| < a/M)⁸: for M = 4 the product is 1.4·10⁻⁵
+//! at the most (at a = 2.5), below α.
+//!
 //! The floor is taken over the tensor: the root mean square of its s_i, and at least 2⁻²⁴ times
 //! that of its values, the rounding of storing a result in f32. It is there for elements whose
 //! arithmetic happens to be exact in the reference's order of operations and is not in another.
@@ -46,6 +59,9 @@ const FEWEST_RUNS: usize = 8;
 /// An evaluation in f64 costs about an eighth of one on the number that rounds (measured on
 /// `cnn_denoise_128`: 0.71 s against 5.7 s on a busy machine).
 const F64_CHEAPER: u64 = 8;
+
+/// How many times further than rounding kinks are looked for; see the module's text.
+const KINK_REACH: f64 = 4.0;
 
 /// How many runs, and how much they may cost.
 #[derive(Clone, Copy, Debug)]
@@ -141,15 +157,45 @@ pub fn sample<M: Model>(
         }
     }
     if !is_cheap {
-        let runs = affordable(plan, plan.roundings.saturating_mul(F64_CHEAPER), whole);
+        // Two evaluations a step: one on either side.
+        let available = plan.roundings.saturating_mul(F64_CHEAPER / 2);
+        let runs = affordable(plan, available, whole);
         samples.trajectories = perturbed(subject, optimizers, steps, plan, runs, &samples);
     }
     samples
 }
 
-/// Trajectories of long subjects: gradients in f64, each element and the loss off by a normal draw
-/// of the spread that the evaluation's runs have there, the optimizer's own arithmetic on the
-/// number that rounds.
+/// The relative change of every parameter that moves the output as much as rounding does.
+fn equivalent_change<M: Model>(
+    subject: &Subject<'_, M>,
+    plan: &Plan,
+    first: &Evaluation<f64>,
+    samples: &Samples,
+) -> f64 {
+    let rounding = spread(&first.output, samples.evaluations.iter().map(|e| &e.output));
+    let small = 1.0 / f64::from(1 << 24);
+    let mut stream = Key::new(plan.seed).purpose("parameters' change").stream();
+    let params: Vec<f64> = (subject.params.iter())
+        .map(|p| p * (1.0 + small * stream.normal()))
+        .collect();
+    let mut tape = Default::default();
+    let pass = subject.pass.reference();
+    (subject.model).forward(&params, &subject.input, &pass, &mut tape);
+    let moved = spread(
+        &first.output,
+        std::iter::once(subject.model.output::<f64>(&tape)),
+    );
+    let moved = root_mean_square(&moved);
+    if moved > 0.0 {
+        small * root_mean_square(&rounding) / moved
+    } else {
+        0.0
+    }
+}
+
+/// Trajectories of long subjects: gradients in f64 on both sides of the parameters, each element
+/// and the loss off by a normal draw of the spread that the evaluation's runs have there, the
+/// optimizer's own arithmetic on the number that rounds.
 fn perturbed<M: Model>(
     subject: &Subject<'_, M>,
     optimizers: &[&BundleOptimizer],
@@ -164,22 +210,36 @@ fn perturbed<M: Model>(
     };
     let d_params = of(&first.d_params, &|e| e.d_params.clone());
     let loss = of(&[first.loss], &|e| vec![e.loss])[0];
+    let reach = KINK_REACH * equivalent_change(subject, plan, &first, samples);
     let jobs = parallel::isolated(runs * optimizers.len(), |job| {
         let (run, optimizer) = (job / optimizers.len(), optimizers[job % optimizers.len()]);
         Rounded::start(plan.seed + run as u64, &Granted::EXACT);
         let key = Key::new(plan.seed + run as u64).purpose("gradients' rounding");
         let mut stream = key.index((job % optimizers.len()) as u64).stream();
         let mut runner = Runner::<M, f64>::new(subject, Kernels::Reference);
-        let mut exact = vec![0.0; subject.params.len()];
+        let mut gradient = vec![0.0; subject.params.len()];
+        let mut other = gradient.clone();
         let gradients = |params: &[Rounded], d: &mut [Rounded]| {
             let params: Vec<f64> = cast(params);
             let value = if params == subject.params {
-                exact.copy_from_slice(&first.d_params);
+                gradient.copy_from_slice(&first.d_params);
                 first.loss
             } else {
-                runner.gradients(&params, &mut exact, None, false)
+                let change: Vec<f64> = (params.iter())
+                    .map(|p| p * reach * stream.normal())
+                    .collect();
+                let mut side = |sign: f64, gradient: &mut [f64]| {
+                    let moved = params.iter().zip(&change).map(|(p, c)| p + sign * c);
+                    let moved: Vec<f64> = moved.collect();
+                    runner.gradients(&moved, gradient, None, false)
+                };
+                let values = side(1.0, &mut gradient) + side(-1.0, &mut other);
+                for (g, o) in gradient.iter_mut().zip(&other) {
+                    *g = 0.5 * (*g + o);
+                }
+                0.5 * values
             };
-            for ((d, &g), &s) in d.iter_mut().zip(&exact).zip(&d_params) {
+            for ((d, &g), &s) in d.iter_mut().zip(&gradient).zip(&d_params) {
                 *d = Rounded::from_f64(if s > 0.0 { g + s * stream.normal() } else { g });
             }
             Rounded::from_f64(value + loss * stream.normal())
