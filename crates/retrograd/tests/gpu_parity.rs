@@ -365,8 +365,8 @@ fn gpu_mutants_are_caught() {
         ),
         (
             "padded weights misaligned",
-            "sizes.a.y + feature * OUTPUTS + o",
-            "sizes.a.y + (feature + feature / (BASES * 4u)) * OUTPUTS + o",
+            "let at = sizes.a.y + feature * OUTPUTS;",
+            "let at = sizes.a.y + (feature + feature / (BASES * 4u)) * OUTPUTS;",
         ),
         (
             "normalisation forgotten",

@@ -8,6 +8,11 @@ use crate::gpu::layer::{Io, Lengths, Record, flag, groups};
 use crate::gpu::recording::{Part, Recording};
 use crate::nn::spec::{Base, Outside};
 
+/// Workgroups of 32 that own 8 × 8 results each.
+fn tiles(rows: usize, columns: usize) -> usize {
+    (rows.div_ceil(8) * columns.div_ceil(8)).div_ceil(32)
+}
+
 impl Kan {
     fn has_base(&self) -> usize {
         usize::from(self.base != Base::None)
@@ -28,6 +33,7 @@ impl Kan {
             ("BASES", self.bases() as f64),
             ("BASE", self.has_base() as f64),
             ("BIAS", flag(self.bias)),
+            ("BLOCKS", self.outputs.div_ceil(8) as f64),
             ("FEATURES4", self.features().div_ceil(4) as f64),
             ("CLAMP", flag(self.outside == Outside::Clamp)),
             ("FREE", flag(self.free_knots.is_some())),
@@ -109,7 +115,7 @@ impl Record for Kan {
             &constants,
             &[rows, io.at(0)],
             &[phi, io.params, io.y],
-            groups(rows.div_ceil(4) * self.outputs.div_ceil(4)),
+            tiles(rows, self.outputs),
         )
     }
 
@@ -129,7 +135,7 @@ impl Record for Kan {
                 &constants,
                 &[rows, io.at(0), first, end],
                 &[&io.saved[0], d_y, io.grads],
-                groups((end.div_ceil(4) - first / 4) * self.outputs.div_ceil(4)),
+                tiles(end - first / 8 * 8, self.outputs),
             )?;
         }
         if let Some(d_x) = d_x {
@@ -139,7 +145,7 @@ impl Record for Kan {
                 &constants,
                 &[rows, io.at(0)],
                 &[&io.saved[1], io.params, d_y, d_x],
-                self.inputs.div_ceil(8) * rows.div_ceil(32),
+                self.inputs.div_ceil(8) * rows.div_ceil(64),
             )?;
         }
         Ok(())

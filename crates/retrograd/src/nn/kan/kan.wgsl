@@ -169,30 +169,57 @@ fn kan_basis(
 @group(0) @binding(2) var<storage, read> params: array<real>;
 @group(0) @binding(3) var<storage, read_write> y: array<real>;
 
-// Four outputs of one feature's weights.
+// The products give an invocation 8 x 8 results: 16 numbers are read for 64 products. Its outputs are
+// o, o + BLOCKS, o + 2 BLOCKS ...: neighbours read neighbours. What lies beyond the last output is
+// read, and not stored.
+override BLOCKS: u32 = 1u;      // OUTPUTS / 8, rounded up
+
+// A feature's weights for four of an invocation's outputs.
 fn weights_at(at: u32) -> vec4<real> {
-    return vec4<real>(params[at], params[at + 1u], params[at + 2u], params[at + 3u]);
+    return vec4<real>(
+        params[at],
+        params[at + BLOCKS],
+        params[at + 2u * BLOCKS],
+        params[at + 3u * BLOCKS],
+    );
 }
 
-fn store4(at: u32, o: u32, value: vec4<f32>) {
-    y[at] = real(value.x);
-    if (o + 1u < OUTPUTS) { y[at + 1u] = real(value.y); }
-    if (o + 2u < OUTPUTS) { y[at + 2u] = real(value.z); }
-    if (o + 3u < OUTPUTS) { y[at + 3u] = real(value.w); }
+// The same for the features f to f+3, as columns.
+fn weights_of_four(at: u32) -> mat4x4<real> {
+    return mat4x4<real>(
+        weights_at(at),
+        weights_at(at + OUTPUTS),
+        weights_at(at + 2u * OUTPUTS),
+        weights_at(at + 3u * OUTPUTS),
+    );
 }
 
-// sizes.a: rows, offset of W. An invocation owns 4 rows x 4 outputs.
-@compute @workgroup_size(64)
+fn store4(row: u32, o: u32, value: vec4<f32>) {
+    let at = row * OUTPUTS;
+    if (o < OUTPUTS) { y[at + o] = real(value.x); }
+    if (o + BLOCKS < OUTPUTS) { y[at + o + BLOCKS] = real(value.y); }
+    if (o + 2u * BLOCKS < OUTPUTS) { y[at + o + 2u * BLOCKS] = real(value.z); }
+    if (o + 3u * BLOCKS < OUTPUTS) { y[at + o + 3u * BLOCKS] = real(value.w); }
+}
+
+fn store8(row: u32, o: u32, a: vec4<f32>, b: vec4<f32>) {
+    if (row < sizes.a.x) {
+        store4(row, o, a);
+        store4(row, o + 4u * BLOCKS, b);
+    }
+}
+
+// sizes.a: rows, offset of W. An invocation owns 8 rows x 8 outputs.
+@compute @workgroup_size(32)
 fn kan_forward(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
     let rows = sizes.a.x;
-    let blocks = (OUTPUTS + 3u) / 4u;
-    let index = group_number(group, groups) * 64u + lane;
-    let o = (index % blocks) * 4u;
-    let row = (index / blocks) * 4u;
+    let index = group_number(group, groups) * 32u + lane;
+    let o = index % BLOCKS;
+    let row = (index / BLOCKS) * 8u;
     if (row >= rows) {
         return;
     }
@@ -201,91 +228,161 @@ fn kan_forward(
     let r1 = min(row + 1u, last) * FEATURES4;
     let r2 = min(row + 2u, last) * FEATURES4;
     let r3 = min(row + 3u, last) * FEATURES4;
-    var s0 = vec4<f32>();
-    var s1 = vec4<f32>();
-    var s2 = vec4<f32>();
-    var s3 = vec4<f32>();
+    let r4 = min(row + 4u, last) * FEATURES4;
+    let r5 = min(row + 5u, last) * FEATURES4;
+    let r6 = min(row + 6u, last) * FEATURES4;
+    let r7 = min(row + 7u, last) * FEATURES4;
+    // The first and the last four outputs of every row.
+    var a0 = vec4<f32>();
+    var a1 = vec4<f32>();
+    var a2 = vec4<f32>();
+    var a3 = vec4<f32>();
+    var a4 = vec4<f32>();
+    var a5 = vec4<f32>();
+    var a6 = vec4<f32>();
+    var a7 = vec4<f32>();
+    var b0 = vec4<f32>();
+    var b1 = vec4<f32>();
+    var b2 = vec4<f32>();
+    var b3 = vec4<f32>();
+    var b4 = vec4<f32>();
+    var b5 = vec4<f32>();
+    var b6 = vec4<f32>();
+    var b7 = vec4<f32>();
     var at = sizes.a.y + o;
     for (var f = 0u; f < FEATURES4; f++) {
-        let w0 = weights_at(at);
-        let w1 = weights_at(at + OUTPUTS);
-        let w2 = weights_at(at + 2u * OUTPUTS);
-        let w3 = weights_at(at + 3u * OUTPUTS);
+        let v = weights_of_four(at);
+        let w = weights_of_four(at + 4u * BLOCKS);
         at += 4u * OUTPUTS;
         let p0 = phi[r0 + f];
         let p1 = phi[r1 + f];
         let p2 = phi[r2 + f];
         let p3 = phi[r3 + f];
-        s0 += vec4<f32>(p0.x * w0 + p0.y * w1 + p0.z * w2 + p0.w * w3);
-        s1 += vec4<f32>(p1.x * w0 + p1.y * w1 + p1.z * w2 + p1.w * w3);
-        s2 += vec4<f32>(p2.x * w0 + p2.y * w1 + p2.z * w2 + p2.w * w3);
-        s3 += vec4<f32>(p3.x * w0 + p3.y * w1 + p3.z * w2 + p3.w * w3);
+        let p4 = phi[r4 + f];
+        let p5 = phi[r5 + f];
+        let p6 = phi[r6 + f];
+        let p7 = phi[r7 + f];
+        a0 += vec4<f32>(v * p0);
+        b0 += vec4<f32>(w * p0);
+        a1 += vec4<f32>(v * p1);
+        b1 += vec4<f32>(w * p1);
+        a2 += vec4<f32>(v * p2);
+        b2 += vec4<f32>(w * p2);
+        a3 += vec4<f32>(v * p3);
+        b3 += vec4<f32>(w * p3);
+        a4 += vec4<f32>(v * p4);
+        b4 += vec4<f32>(w * p4);
+        a5 += vec4<f32>(v * p5);
+        b5 += vec4<f32>(w * p5);
+        a6 += vec4<f32>(v * p6);
+        b6 += vec4<f32>(w * p6);
+        a7 += vec4<f32>(v * p7);
+        b7 += vec4<f32>(w * p7);
     }
-    store4(row * OUTPUTS + o, o, s0);
-    if (row + 1u < rows) { store4((row + 1u) * OUTPUTS + o, o, s1); }
-    if (row + 2u < rows) { store4((row + 2u) * OUTPUTS + o, o, s2); }
-    if (row + 3u < rows) { store4((row + 3u) * OUTPUTS + o, o, s3); }
+    store8(row, o, a0, b0);
+    store8(row + 1u, o, a1, b1);
+    store8(row + 2u, o, a2, b2);
+    store8(row + 3u, o, a3, b3);
+    store8(row + 4u, o, a4, b4);
+    store8(row + 5u, o, a5, b5);
+    store8(row + 6u, o, a6, b6);
+    store8(row + 7u, o, a7, b7);
 }
 
 // kan_backward_weight
 @group(0) @binding(2) var<storage, read> d_y: array<real>;
 @group(0) @binding(3) var<storage, read_write> d_params: array<f32>;
 
-fn store_d(feature: u32, o: u32, value: vec4<f32>) {
-    if (feature < sizes.a.z || feature >= sizes.a.w) {
-        return;
+fn store_d(at: u32, is_first: bool, value: f32) {
+    d_params[at] = select(d_params[at] + value, value, is_first);
+}
+
+fn store4_d(at: u32, o: u32, is_first: bool, value: vec4<f32>) {
+    if (o < OUTPUTS) { store_d(at + o, is_first, value.x); }
+    if (o + BLOCKS < OUTPUTS) { store_d(at + o + BLOCKS, is_first, value.y); }
+    if (o + 2u * BLOCKS < OUTPUTS) { store_d(at + o + 2u * BLOCKS, is_first, value.z); }
+    if (o + 3u * BLOCKS < OUTPUTS) { store_d(at + o + 3u * BLOCKS, is_first, value.w); }
+}
+
+fn store8_d(feature: u32, o: u32, is_first: bool, a: vec4<f32>, b: vec4<f32>) {
+    if (feature >= sizes.a.z && feature < sizes.a.w) {
+        let at = sizes.a.y + feature * OUTPUTS;
+        store4_d(at, o, is_first, a);
+        store4_d(at, o + 4u * BLOCKS, is_first, b);
     }
-    let at = sizes.a.y + feature * OUTPUTS + o;
-    d_params[at] = value.x;
-    if (o + 1u < OUTPUTS) { d_params[at + 1u] = value.y; }
-    if (o + 2u < OUTPUTS) { d_params[at + 2u] = value.z; }
-    if (o + 3u < OUTPUTS) { d_params[at + 3u] = value.w; }
+}
+
+fn d_y_at(at: u32) -> vec4<real> {
+    return vec4<real>(d_y[at], d_y[at + BLOCKS], d_y[at + 2u * BLOCKS], d_y[at + 3u * BLOCKS]);
 }
 
 // sizes.a: rows, offset of W, first feature and end of the features whose weights are trained.
-// An invocation owns 4 features x 4 outputs; rows are added in runs of 64.
-@compute @workgroup_size(64)
+// An invocation owns 8 features x 8 outputs; rows are added in runs of 64, and the runs in memory
+// that no other invocation touches.
+@compute @workgroup_size(32)
 fn kan_backward_weight(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
     let rows = sizes.a.x;
-    let blocks = (OUTPUTS + 3u) / 4u;
-    let index = group_number(group, groups) * 64u + lane;
-    let o = (index % blocks) * 4u;
-    let f = index / blocks + sizes.a.z / 4u;
-    if (f * 4u >= sizes.a.w) {
+    let index = group_number(group, groups) * 32u + lane;
+    let o = index % BLOCKS;
+    let feature = (index / BLOCKS + sizes.a.z / 8u) * 8u;
+    if (feature >= sizes.a.w) {
         return;
     }
-    var t0 = vec4<f32>();
-    var t1 = vec4<f32>();
-    var t2 = vec4<f32>();
-    var t3 = vec4<f32>();
     for (var first = 0u; first < rows; first += 64u) {
-        var s0 = vec4<f32>();
-        var s1 = vec4<f32>();
-        var s2 = vec4<f32>();
-        var s3 = vec4<f32>();
+        // The first and the last four outputs of every feature.
+        var a0 = vec4<f32>();
+        var a1 = vec4<f32>();
+        var a2 = vec4<f32>();
+        var a3 = vec4<f32>();
+        var a4 = vec4<f32>();
+        var a5 = vec4<f32>();
+        var a6 = vec4<f32>();
+        var a7 = vec4<f32>();
+        var b0 = vec4<f32>();
+        var b1 = vec4<f32>();
+        var b2 = vec4<f32>();
+        var b3 = vec4<f32>();
+        var b4 = vec4<f32>();
+        var b5 = vec4<f32>();
+        var b6 = vec4<f32>();
+        var b7 = vec4<f32>();
         let end = min(first + 64u, rows);
         for (var r = first; r < end; r++) {
-            let p = phi[r * FEATURES4 + f];
-            let at = r * OUTPUTS + o;
-            let d = vec4<real>(d_y[at], d_y[at + 1u], d_y[at + 2u], d_y[at + 3u]);
-            s0 += vec4<f32>(p.x * d);
-            s1 += vec4<f32>(p.y * d);
-            s2 += vec4<f32>(p.z * d);
-            s3 += vec4<f32>(p.w * d);
+            let p = phi[r * FEATURES4 + feature / 4u];
+            let q = phi[r * FEATURES4 + feature / 4u + 1u];
+            let d = d_y_at(r * OUTPUTS + o);
+            let e = d_y_at(r * OUTPUTS + o + 4u * BLOCKS);
+            a0 += vec4<f32>(p.x * d);
+            b0 += vec4<f32>(p.x * e);
+            a1 += vec4<f32>(p.y * d);
+            b1 += vec4<f32>(p.y * e);
+            a2 += vec4<f32>(p.z * d);
+            b2 += vec4<f32>(p.z * e);
+            a3 += vec4<f32>(p.w * d);
+            b3 += vec4<f32>(p.w * e);
+            a4 += vec4<f32>(q.x * d);
+            b4 += vec4<f32>(q.x * e);
+            a5 += vec4<f32>(q.y * d);
+            b5 += vec4<f32>(q.y * e);
+            a6 += vec4<f32>(q.z * d);
+            b6 += vec4<f32>(q.z * e);
+            a7 += vec4<f32>(q.w * d);
+            b7 += vec4<f32>(q.w * e);
         }
-        t0 += s0;
-        t1 += s1;
-        t2 += s2;
-        t3 += s3;
+        let is_first = first == 0u;
+        store8_d(feature, o, is_first, a0, b0);
+        store8_d(feature + 1u, o, is_first, a1, b1);
+        store8_d(feature + 2u, o, is_first, a2, b2);
+        store8_d(feature + 3u, o, is_first, a3, b3);
+        store8_d(feature + 4u, o, is_first, a4, b4);
+        store8_d(feature + 5u, o, is_first, a5, b5);
+        store8_d(feature + 6u, o, is_first, a6, b6);
+        store8_d(feature + 7u, o, is_first, a7, b7);
     }
-    store_d(f * 4u, o, t0);
-    store_d(f * 4u + 1u, o, t1);
-    store_d(f * 4u + 2u, o, t2);
-    store_d(f * 4u + 3u, o, t3);
 }
 
 // kan_backward_input
@@ -319,7 +416,15 @@ fn spline_weights(f: u32) -> vec4<real> {
     );
 }
 
-// sizes.a: rows, offset of W. An invocation owns 4 rows of one input; 8 x 8 of them share rows
+fn store_d_x(row: u32, i: u32, value: vec4<f32>) {
+    let rows = sizes.a.x;
+    if (row < rows) { d_x[row * INPUTS + i] = real(value.x); }
+    if (row + 1u < rows) { d_x[(row + 1u) * INPUTS + i] = real(value.y); }
+    if (row + 2u < rows) { d_x[(row + 2u) * INPUTS + i] = real(value.z); }
+    if (row + 3u < rows) { d_x[(row + 3u) * INPUTS + i] = real(value.w); }
+}
+
+// sizes.a: rows, offset of W. An invocation owns 8 rows of one input; 8 x 8 of them share rows
 // of d_y and of W. The features go in runs of 8 splines, the base with the first: with the usual
 // grid d_y is read once.
 @compute @workgroup_size(8, 8)
@@ -332,7 +437,7 @@ fn kan_backward_input(
     let blocks = (INPUTS + 7u) / 8u;
     let number = group_number(group, groups);
     let i = (number % blocks) * 8u + local.x;
-    let row = ((number / blocks) * 8u + local.y) * 4u;
+    let row = ((number / blocks) * 8u + local.y) * 8u;
     if (row >= rows || i >= INPUTS) {
         return;
     }
@@ -340,20 +445,35 @@ fn kan_backward_input(
     let r1 = min(row + 1u, last);
     let r2 = min(row + 2u, last);
     let r3 = min(row + 3u, last);
+    let r4 = min(row + 4u, last);
+    let r5 = min(row + 5u, last);
+    let r6 = min(row + 6u, last);
+    let r7 = min(row + 7u, last);
     let base_at = sizes.a.y + (INPUTS * BASES + i) * OUTPUTS;
     var sums = vec4<f32>();
+    var more = vec4<f32>();
     for (var m = 0u; m < BASES; m += 8u) {
         let with_second = m + 4u < BASES;
         let with_base = BASE == 1u && m == 0u;
+        // Of every row: d_y times the first four splines' weights, and times the last four's.
         var a0 = vec4<f32>();
         var a1 = vec4<f32>();
         var a2 = vec4<f32>();
         var a3 = vec4<f32>();
+        var a4 = vec4<f32>();
+        var a5 = vec4<f32>();
+        var a6 = vec4<f32>();
+        var a7 = vec4<f32>();
         var b0 = vec4<f32>();
         var b1 = vec4<f32>();
         var b2 = vec4<f32>();
         var b3 = vec4<f32>();
+        var b4 = vec4<f32>();
+        var b5 = vec4<f32>();
+        var b6 = vec4<f32>();
+        var b7 = vec4<f32>();
         var base = vec4<f32>();
+        var base_more = vec4<f32>();
         let f = sizes.a.y + (i * BASES + m) * OUTPUTS;
         for (var o = 0u; o < OUTPUTS; o++) {
             let d = vec4<real>(
@@ -362,20 +482,36 @@ fn kan_backward_input(
                 d_y_in[r2 * OUTPUTS + o],
                 d_y_in[r3 * OUTPUTS + o],
             );
-            let w = spline_weights(f + o);
-            a0 += vec4<f32>(d.x * w);
-            a1 += vec4<f32>(d.y * w);
-            a2 += vec4<f32>(d.z * w);
-            a3 += vec4<f32>(d.w * w);
+            let e = vec4<real>(
+                d_y_in[r4 * OUTPUTS + o],
+                d_y_in[r5 * OUTPUTS + o],
+                d_y_in[r6 * OUTPUTS + o],
+                d_y_in[r7 * OUTPUTS + o],
+            );
+            let v = spline_weights(f + o);
+            a0 += vec4<f32>(d.x * v);
+            a1 += vec4<f32>(d.y * v);
+            a2 += vec4<f32>(d.z * v);
+            a3 += vec4<f32>(d.w * v);
+            a4 += vec4<f32>(e.x * v);
+            a5 += vec4<f32>(e.y * v);
+            a6 += vec4<f32>(e.z * v);
+            a7 += vec4<f32>(e.w * v);
             if (with_second) {
-                let v = spline_weights(f + 4u * OUTPUTS + o);
-                b0 += vec4<f32>(d.x * v);
-                b1 += vec4<f32>(d.y * v);
-                b2 += vec4<f32>(d.z * v);
-                b3 += vec4<f32>(d.w * v);
+                let w = spline_weights(f + 4u * OUTPUTS + o);
+                b0 += vec4<f32>(d.x * w);
+                b1 += vec4<f32>(d.y * w);
+                b2 += vec4<f32>(d.z * w);
+                b3 += vec4<f32>(d.w * w);
+                b4 += vec4<f32>(e.x * w);
+                b5 += vec4<f32>(e.y * w);
+                b6 += vec4<f32>(e.z * w);
+                b7 += vec4<f32>(e.w * w);
             }
             if (with_base) {
-                base += vec4<f32>(params[base_at + o] * d);
+                let w = params[base_at + o];
+                base += vec4<f32>(w * d);
+                base_more += vec4<f32>(w * e);
             }
         }
         sums += vec4<f32>(
@@ -384,12 +520,24 @@ fn kan_backward_input(
             dot(a2, slopes_at(r2, i, m)),
             dot(a3, slopes_at(r3, i, m)),
         );
+        more += vec4<f32>(
+            dot(a4, slopes_at(r4, i, m)),
+            dot(a5, slopes_at(r5, i, m)),
+            dot(a6, slopes_at(r6, i, m)),
+            dot(a7, slopes_at(r7, i, m)),
+        );
         if (with_second) {
             sums += vec4<f32>(
                 dot(b0, slopes_at(row, i, m + 4u)),
                 dot(b1, slopes_at(r1, i, m + 4u)),
                 dot(b2, slopes_at(r2, i, m + 4u)),
                 dot(b3, slopes_at(r3, i, m + 4u)),
+            );
+            more += vec4<f32>(
+                dot(b4, slopes_at(r4, i, m + 4u)),
+                dot(b5, slopes_at(r5, i, m + 4u)),
+                dot(b6, slopes_at(r6, i, m + 4u)),
+                dot(b7, slopes_at(r7, i, m + 4u)),
             );
         }
         if (with_base) {
@@ -399,10 +547,14 @@ fn kan_backward_input(
                 base_slope(r2, i),
                 base_slope(r3, i),
             );
+            more += base_more * vec4<f32>(
+                base_slope(r4, i),
+                base_slope(r5, i),
+                base_slope(r6, i),
+                base_slope(r7, i),
+            );
         }
     }
-    d_x[row * INPUTS + i] = real(sums.x);
-    if (row + 1u < rows) { d_x[(row + 1u) * INPUTS + i] = real(sums.y); }
-    if (row + 2u < rows) { d_x[(row + 2u) * INPUTS + i] = real(sums.z); }
-    if (row + 3u < rows) { d_x[(row + 3u) * INPUTS + i] = real(sums.w); }
+    store_d_x(row, i, sums);
+    store_d_x(row + 4u, i, more);
 }
