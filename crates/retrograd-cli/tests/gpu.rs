@@ -103,6 +103,7 @@ fn an_automatic_batch_is_said_with_its_reason_and_kept_in_the_run() {
         (&["test.toml", "--batch", "auto"][..], "--device gpu"),
         (&["test.toml", "--batch", "0"], "auto"),
         (&["test.toml", "--precision", "mixed"], "--device gpu"),
+        (&["test.toml", "--mode", "hybrid"], "--device gpu"),
         (
             &["karate", "--device", "gpu", "--batch", "auto"],
             "\"graph\"",
@@ -128,4 +129,45 @@ fn mixed_precision_trains_and_its_checkpoint_goes_on_in_f32() {
     let report = std::fs::read_to_string(folder.join("mixed/report.html")).unwrap();
     assert!(report.contains("mixed precision"));
     train(folder, &["--resume", "mixed", "--epochs", "5"]);
+}
+
+/// Two epochs, a checkpoint, two more: the bits of four in one go, for every optimizer and with
+/// everything that a GPU keeps beside the weights.
+#[test]
+fn a_run_resumed_on_the_gpu_has_the_bits_of_one_that_was_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for (name, optimizer, device) in [
+        ("native", "{ kind = \"adam\", lr = 0.02 }", &[][..]),
+        (
+            "mixed",
+            "{ kind = \"adamw\", lr = 0.02 }",
+            &["--precision", "mixed"],
+        ),
+        (
+            "compressed",
+            "{ kind = \"sgd\", lr = 0.05, momentum = 0.9 }",
+            &["--mode", "hybrid", "--compress-gradients"],
+        ),
+    ] {
+        experiment(folder, &format!("optimizer = {optimizer}\nepochs = 4"));
+        let device = [&["--device", "gpu"], device].concat();
+        let [straight, resumed] = ["straight", "resumed"].map(|run| format!("{name}-{run}"));
+        let out = ["test.toml", "--out", &straight];
+        train(folder, &[&out, &device[..]].concat());
+        let out = ["test.toml", "--out", &resumed, "--epochs", "2"];
+        train(folder, &[&out, &device[..]].concat());
+        let on = ["--resume", &resumed, "--epochs", "4"];
+        train(folder, &[&on, &device[..]].concat());
+        let [straight, resumed] = [straight, resumed].map(|run| folder.join(run));
+        assert_eq!(state(&straight), state(&resumed), "{name}");
+        let file = TensorFile::read(&resumed.join("checkpoint.safetensors")).unwrap();
+        let scale = file.metadata["progress"].contains("\"loss_scale\"");
+        assert_eq!(scale, name == "mixed", "{:?}", file.metadata);
+        let owed = |t: &(String, Vec<f64>)| t.0.starts_with("compression/residual/");
+        assert_eq!(state(&resumed).iter().any(owed), name == "compressed");
+    }
+    // Such a checkpoint goes on anywhere.
+    train(folder, &["--resume", "mixed-resumed", "--epochs", "5"]);
+    train(folder, &["--resume", "compressed-resumed", "--epochs", "5"]);
 }

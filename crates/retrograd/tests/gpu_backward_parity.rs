@@ -4,8 +4,10 @@
 
 mod gpu_helper;
 
-use gpu_helper::{ByParts, assert_parity, batch, gpu, kan, kan_layer, key, parts, target};
-use retrograd::gpu::GpuNetwork;
+use gpu_helper::{
+    ByParts, assert_parity, batch, gpu, kan, kan_layer, key, network_of, parts, target,
+};
+use retrograd::gpu::{GpuNetwork, LossScale};
 use retrograd::nn::{LayerSpec, Network, NetworkSpec};
 use retrograd::verify::precision::{Bounds, Plan, sample};
 use retrograd::verify::{Device, Granted, Subject};
@@ -211,13 +213,32 @@ fn test_gpu_backward_spline_order_2_regression() {
 fn test_gpu_backward_wide_layer() {
     let network = kan(&[32, 256], 3);
     assert_parity("32 → 256", &network, 64, &mut parts(&network));
-    // 1024 → 600: 5.5 million parameters, more than 65,535 workgroups of 64. The reference in f64,
-    // and a bound by hand: an f32 sum of 2 products has at most 3 roundings in the weights'
+    // More than 65,535 workgroups of 64, folded into two dimensions: every value is there once.
+    let network = network_of(&[2100], r#"[{"kind":"relu"}]"#);
+    let samples = 2001;
+    let x: Vec<f32> = (0..samples * 2100)
+        .map(|j| j as f32 - 2_000_000.5)
+        .collect();
+    let mut on_gpu = parts(&network).0;
+    let y = on_gpu.forward_batch_training(&x, &Pass::training(key()));
+    assert!(y.unwrap().iter().zip(&x).all(|(y, x)| *y == x.max(0.0)));
+    on_gpu.backward_batch(&x).unwrap();
+    let d_x = on_gpu.input_gradient().unwrap();
+    assert!(d_x.iter().zip(&x).all(|(d, x)| *d == x.max(0.0)));
+    // 1024 → 600: 5.5 million parameters; their 16-bit copy alone takes more than 65,535
+    // workgroups. The reference in f64, and a bound by hand: an f32 sum of 2 products has at most 3 roundings in the weights'
     // gradient, one of 600 times 9 in the input's.
     let network = Network::new(&NetworkSpec::new(&[1024], vec![kan_layer(600, 3)])).unwrap();
     let params = network.init(3);
     let x = batch(&network, 2);
     let mut on_gpu = GpuNetwork::new(&gpu(), &network, &params).unwrap();
+    let scale = LossScale::default();
+    let mut mixed = GpuNetwork::mixed(&gpu(), &network, &params, scale).unwrap();
+    let [y, coarse] = [&mut on_gpu, &mut mixed].map(|n| n.forward_batch(&x).unwrap());
+    // 11 bits of 1024 · 9 products' factors, whose errors add up as their root.
+    let size = y.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
+    let off = y.iter().zip(&coarse).map(|(a, b)| (a - b).abs());
+    assert!(off.fold(0.0, f32::max) <= 2.0_f32.powi(-11) * 96.0 * size);
     on_gpu
         .forward_batch_training(&x, &Pass::training(key()))
         .unwrap();

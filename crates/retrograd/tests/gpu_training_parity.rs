@@ -561,3 +561,65 @@ fn compressed_gradients_halve_the_bytes_and_lose_nothing_over_time() {
         losses[59]
     );
 }
+
+/// A step that is left out counts for nothing: the bits are those of a run that never had it,
+/// whether the CPU knew of it at the next step or long after.
+#[test]
+fn a_step_left_out_leaves_no_trace_in_adam() {
+    let network = kan(&[3, 5, 2], 3);
+    let (x, t) = lesson(&network, 16);
+    let huge = Target::values(vec![3e38; 32]);
+    let skip = TrainOptions {
+        skip_not_finite: true,
+        ..Default::default()
+    };
+    let run = |bad: &[usize], stop: bool| {
+        let mut on_gpu = put(&network);
+        let mut optimizer = GpuOptimizer::new(&on_gpu, OptimizerSpec::adam(0.01)).unwrap();
+        for step in 0..90 + bad.len() {
+            let target = if bad.contains(&step) { &huge } else { &t };
+            on_gpu
+                .train_step_gpu_native_with_options(&x, target, Loss::Mse, &mut optimizer, &skip)
+                .unwrap();
+            if stop {
+                on_gpu.finish().unwrap();
+            }
+        }
+        on_gpu.finish().unwrap();
+        assert_eq!(on_gpu.skipped_steps() as usize, bad.len());
+        assert_eq!(optimizer.steps(), 90);
+        on_gpu.sync_weights_to_cpu().unwrap().to_vec()
+    };
+    let whole = run(&[], false);
+    assert_eq!(whole, run(&[0, 3, 4, 50], true));
+    assert_eq!(whole, run(&[0, 3, 4, 50], false));
+}
+
+/// Compressed hybrid steps that go on in another object with what f16 still owed.
+#[test]
+fn compressed_gradients_go_on_with_what_is_owed() {
+    let network = kan(&[3, 5, 2], 3);
+    let (x, t) = lesson(&network, 16);
+    let compress = TrainOptions {
+        compress_gradients: true,
+        ..Default::default()
+    };
+    let run = |moves: bool| {
+        let mut on_gpu = put(&network);
+        let mut optimizer = Optimizer::new(OptimizerSpec::adam(0.02), network.layout().len());
+        for step in 0..8 {
+            if moves && step == 5 {
+                let owed = on_gpu.compression_residual().unwrap().unwrap();
+                assert!(owed.iter().any(|r| *r != 0.0));
+                let weights = on_gpu.sync_weights_to_cpu().unwrap().to_vec();
+                on_gpu = GpuNetwork::new(&gpu(), &network, &weights).unwrap();
+                on_gpu.set_compression_residual(&owed).unwrap();
+            }
+            on_gpu
+                .train_step_with_options(&x, &t, Loss::Mse, &mut optimizer, &compress)
+                .unwrap();
+        }
+        on_gpu.cpu_weights().to_vec()
+    };
+    assert_eq!(run(true), run(false));
+}

@@ -58,8 +58,9 @@ pub struct TrainArgs {
     #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = parse_device)]
     device: DeviceArg,
     /// What a GPU does: native, whole steps; hybrid, gradients for the CPU's optimizer.
-    #[arg(long, value_name = "MODE", default_value = "native")]
-    mode: ModeArg,
+    /// Native without it.
+    #[arg(long, value_name = "MODE")]
+    mode: Option<ModeArg>,
     /// The numbers of a GPU's activations and products: f32, or mixed, 16 bits with 32-bit sums and
     /// weights and a scale on the loss.
     #[arg(long, value_name = "PRECISION", default_value = "f32")]
@@ -104,12 +105,21 @@ enum ModeArg {
     Hybrid,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum PrecisionArg {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PrecisionArg {
     /// 32 bits.
     F32,
     /// 16 bits for activations and products, 32 for sums, weights and the optimizer.
     Mixed,
+}
+
+impl From<PrecisionArg> for Precision {
+    fn from(arg: PrecisionArg) -> Self {
+        match arg {
+            PrecisionArg::F32 => Precision::F32,
+            PrecisionArg::Mixed => Precision::Mixed,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -161,14 +171,18 @@ pub fn run(args: TrainArgs) -> Result {
         train.weights = Some(std::path::absolute(weights)?);
     }
     let family = families::find(experiment.family())?;
+    if let (Some(mode), DeviceArg::Cpu) = (args.mode, &args.device) {
+        let mode = match mode {
+            ModeArg::Native => "native",
+            ModeArg::Hybrid => "hybrid",
+        };
+        anyhow::bail!("--mode: got {mode} with --device cpu, needs --device gpu");
+    }
     let mode = match args.mode {
-        ModeArg::Native => Mode::Native,
-        ModeArg::Hybrid => Mode::Hybrid,
+        None | Some(ModeArg::Native) => Mode::Native,
+        Some(ModeArg::Hybrid) => Mode::Hybrid,
     };
-    let precision = match args.precision {
-        PrecisionArg::F32 => Precision::F32,
-        PrecisionArg::Mixed => Precision::Mixed,
-    };
+    let precision = Precision::from(args.precision);
     if precision == Precision::Mixed && args.device == DeviceArg::Cpu {
         anyhow::bail!("--precision: got mixed with --device cpu, needs --device gpu");
     }

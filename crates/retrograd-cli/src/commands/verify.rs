@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use retrograd::verify::{self, Bundle, On, Options, Report, table};
 
 use super::Threads;
+use super::train::PrecisionArg;
 use crate::exit::{Outcome, Result};
 
 /// Checks gradients against independent oracles: central differences in f64, PyTorch's bundles,
@@ -34,6 +35,9 @@ pub struct VerifyArgs {
     /// Where bundles are computed in f32.
     #[arg(long, value_enum, default_value = "cpu", requires = "against")]
     device: DeviceArg,
+    /// The numbers of a GPU's activations and products, and of the bounds: f32, or mixed, 16 bits.
+    #[arg(long, value_name = "PRECISION", default_value = "f32")]
+    precision: PrecisionArg,
     /// Writes the report as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -83,8 +87,11 @@ fn check(args: VerifyArgs) -> Result {
 
 fn against(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<Report> {
     let on = match args.device {
+        DeviceArg::Cpu if args.precision == PrecisionArg::Mixed => {
+            anyhow::bail!("--precision: got mixed with --device cpu, needs --device gpu")
+        }
         DeviceArg::Cpu => On::Cpu,
-        DeviceArg::Gpu => On::Gpu,
+        DeviceArg::Gpu => On::Gpu(args.precision.into()),
     };
     // Every file is read first: a mistyped name is said before minutes of work.
     let bundles = args

@@ -36,12 +36,13 @@ fn train(session: &mut Session<'_>) -> retrograd::Result<Summary> {
         compress,
     } = session.placement().clone()
     {
-        let make: MakeAccelerator<'_, Network> = Box::new(move |model, params, optimizer| {
-            let trainer = GpuTrainer::new(
-                &adapter, mode, precision, compress, model, params, optimizer,
-            )?;
-            Ok(Box::new(trainer))
-        });
+        let make: MakeAccelerator<'_, Network> =
+            Box::new(move |model, params, optimizer, carried| {
+                let trainer = GpuTrainer::new(
+                    &adapter, mode, precision, compress, model, params, optimizer,
+                )?;
+                Ok(Box::new(trainer.carry_on(carried)?))
+            });
         return session.fit_on(&mut task, make);
     }
     session.fit(&mut task)

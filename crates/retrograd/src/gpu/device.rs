@@ -279,14 +279,25 @@ impl Gpu {
         }
     }
 
-    /// A buffer of that many bytes, zeroed. An error where it exceeds a limit or memory is short.
+    /// A buffer of that many bytes, zeroed, which grows with the batch. An error where it exceeds a
+    /// limit or memory is short.
     pub(crate) fn buffer(
         &self,
         label: &str,
         bytes: u64,
         usage: wgpu::BufferUsages,
     ) -> Result<wgpu::Buffer> {
-        self.make_buffer(label, bytes, usage, false)
+        self.make_buffer(label, bytes, usage, Grows::WithBatch, false)
+    }
+
+    /// The same for one that grows with the model.
+    pub(crate) fn model_buffer(
+        &self,
+        label: &str,
+        bytes: u64,
+        usage: wgpu::BufferUsages,
+    ) -> Result<wgpu::Buffer> {
+        self.make_buffer(label, bytes, usage, Grows::WithModel, false)
     }
 
     /// One that the CPU can write at once.
@@ -296,7 +307,7 @@ impl Gpu {
         bytes: u64,
         usage: wgpu::BufferUsages,
     ) -> Result<wgpu::Buffer> {
-        self.make_buffer(label, bytes, usage, true)
+        self.make_buffer(label, bytes, usage, Grows::WithBatch, true)
     }
 
     fn make_buffer(
@@ -304,6 +315,7 @@ impl Gpu {
         label: &str,
         bytes: u64,
         usage: wgpu::BufferUsages,
+        grows: Grows,
         mapped_at_creation: bool,
     ) -> Result<wgpu::Buffer> {
         // Mapping what a lost device makes would panic.
@@ -321,14 +333,21 @@ impl Gpu {
                 what: format!(
                     "{label} needs {bytes} bytes in one buffer, the adapter allows {most}"
                 ),
-                advice: format!(
-                    "take a smaller batch: {:.1} times smaller would fit",
-                    bytes as f64 / most as f64
-                ),
+                advice: match grows {
+                    Grows::WithBatch => format!(
+                        "take a smaller batch: {:.1} times smaller would fit",
+                        bytes as f64 / most as f64
+                    ),
+                    Grows::WithModel => format!(
+                        "the model is too large for this adapter: take one with {:.1} times fewer \
+                         parameters, another adapter of `retrograd devices`, or --device cpu",
+                        bytes as f64 / most as f64
+                    ),
+                },
             });
         }
         if bytes > self.memory.load(Ordering::Relaxed) {
-            return Err(no_memory(label, bytes, "simulated"));
+            return Err(no_memory(label, bytes, grows, "simulated"));
         }
         let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let buffer = self.device.create_buffer(&wgpu::BufferDescriptor {
@@ -338,7 +357,7 @@ impl Gpu {
             mapped_at_creation,
         });
         if let Some(error) = block_on(scope.pop()) {
-            return Err(no_memory(label, bytes, &error.to_string()));
+            return Err(no_memory(label, bytes, grows, &error.to_string()));
         }
         self.check()?;
         Ok(buffer)
@@ -347,6 +366,11 @@ impl Gpu {
     /// A buffer of f32s that kernels read and write.
     pub(crate) fn floats(&self, label: &str, len: usize) -> Result<wgpu::Buffer> {
         self.buffer(label, 4 * len as u64, storage_usage())
+    }
+
+    /// A buffer of f32s that grows with the model.
+    pub(crate) fn model_floats(&self, label: &str, len: usize) -> Result<wgpu::Buffer> {
+        self.model_buffer(label, 4 * len as u64, storage_usage())
     }
 
     /// A buffer filled once.
@@ -439,12 +463,23 @@ impl Gpu {
     }
 }
 
-fn no_memory(label: &str, bytes: u64, error: &str) -> Error {
+/// What makes a buffer larger, and so what would make it fit.
+#[derive(Clone, Copy)]
+enum Grows {
+    WithBatch,
+    WithModel,
+}
+
+fn no_memory(label: &str, bytes: u64, grows: Grows, error: &str) -> Error {
+    let smaller = match grows {
+        Grows::WithBatch => "take a smaller batch, or close other programs on the device",
+        Grows::WithModel => {
+            "close other programs on the device, take a smaller model, or use --device cpu"
+        }
+    };
     Error::Gpu {
         what: format!("no memory for {label}, {bytes} bytes ({error})"),
-        advice: "take a smaller batch, or close other programs on the device; the weights are as \
-                 they were"
-            .into(),
+        advice: format!("{smaller}; the weights are as they were"),
     }
 }
 
@@ -603,6 +638,13 @@ mod tests {
         let error = gpu.floats("activations", len).unwrap_err().to_string();
         assert!(
             error.contains("activations") && error.contains("2.0 times smaller"),
+            "{error}"
+        );
+        // A smaller batch doesn't help a model that is too large.
+        let error = gpu.model_floats("the parameters", len);
+        let error = error.unwrap_err().to_string();
+        assert!(
+            error.contains("2.0 times fewer parameters") && !error.contains("batch"),
             "{error}"
         );
         gpu.check().unwrap();

@@ -22,7 +22,7 @@ struct Step {
 @group(0) @binding(4) var<storage, read_write> d_y: array<real>;
 @group(0) @binding(5) var<storage, read_write> partial: array<f32>;
 @group(0) @binding(6) var<uniform> step: Step;
-@group(0) @binding(7) var<storage, read> scales: array<vec2<f32>>;
+@group(0) @binding(7) var<storage, read> scales: array<vec4<f32>>; // Before of optimizer.wgsl
 
 // What the gradient is multiplied by.
 fn gradient_scale() -> f32 {

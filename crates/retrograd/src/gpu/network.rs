@@ -11,7 +11,7 @@ use super::layer::{groups, numbers};
 use super::optimizer::StepConstants;
 use super::plan::{Plan, Shared, fixed_parts, key_words};
 use super::precision::{LossScale, Precision, Scale, from_device, real_words, to_device};
-use super::recording::{Part, Recording, download};
+use super::recording::{Part, Recording, download, finish_with_download};
 use super::staging::Ring;
 use super::status::Status;
 use crate::nn::{Network, Node};
@@ -43,8 +43,6 @@ pub struct GpuNetwork {
     pub(crate) status: Status,
     /// Batches on their way to the device.
     pub(crate) ring: Ring,
-    /// Mixed precision: the loss scale of hybrid steps.
-    pub(crate) scale: Option<Scale>,
     /// What the input's gradient was multiplied by.
     pub(crate) input_scale: f32,
     /// Activations on their way, where they have 16 bits.
@@ -78,14 +76,7 @@ impl GpuNetwork {
                 advice: "use --precision f32, or another adapter of `retrograd devices`".into(),
             });
         }
-        let is_power = scale.initial.is_normal() && scale.initial.log2().fract() == 0.0;
-        if !is_power || scale.initial < 1.0 || scale.growth_interval == 0 {
-            return Err(Error::invalid(
-                "the loss scale",
-                format!("{scale:?}"),
-                "a power of two of at least 1, and an interval of at least 1",
-            ));
-        }
+        scale.check()?;
         Self::build(gpu, network, params, Some(scale))
     }
 
@@ -111,7 +102,8 @@ impl GpuNetwork {
             usage |= wgpu::BufferUsages::MAP_READ;
         }
         let part = |label: &str| -> Result<Part> {
-            Ok(Part::whole(&gpu.buffer(label, 4 * len as u64, usage)?))
+            let bytes = 4 * len as u64;
+            Ok(Part::whole(&gpu.model_buffer(label, bytes, usage)?))
         };
         let (device_params, grads) = (part("the parameters")?, part("the gradients")?);
         if len > 0 {
@@ -121,17 +113,16 @@ impl GpuNetwork {
         let halves = match scale {
             Some(_) => {
                 let words = len.div_ceil(2);
-                Some(Part::whole(&gpu.floats("16-bit weights", words)?))
+                Some(Part::whole(&gpu.model_floats("16-bit weights", words)?))
             }
             None => None,
         };
         Ok(GpuNetwork {
             halves,
             ring: Ring::default(),
-            scale: scale.map(Scale::new),
             input_scale: 1.0,
             scratch: Vec::new(),
-            norms: Part::whole(&gpu.floats("norms", len.div_ceil(4096))?),
+            norms: Part::whole(&gpu.model_floats("norms", len.div_ceil(4096))?),
             status: Status::new(gpu, scale)?,
             gpu: Arc::clone(gpu),
             network: own,
@@ -281,7 +272,7 @@ impl GpuNetwork {
             let scaled: Vec<f32> = d_output.iter().map(|d| d * scale).collect();
             gpu.write(&d_y.buffer, 0, to_device(true, &scaled, scratch));
             let constants = StepConstants::loss(0.0, scale);
-            gpu.write(&plan.upload, 0, bytemuck::cast_slice(&constants.words));
+            gpu.write(&plan.upload, 0, constants.bytes());
         } else {
             gpu.write(&d_y.buffer, 0, bytemuck::cast_slice(d_output));
         }
@@ -301,18 +292,28 @@ impl GpuNetwork {
     /// device and added to the next gradient that is sent so.
     pub fn gradients_f16(&mut self) -> Result<Vec<f32>> {
         let len = self.network.layout().len();
-        if len == 0 {
-            return Ok(Vec::new());
-        }
         let gpu = Arc::clone(&self.gpu);
-        gpu.check()?;
-        let words = len.div_ceil(2);
-        if self.compression.is_none() {
-            let residual = Part::whole(&gpu.floats("what f16 took", len)?);
-            let packed = Part::whole(&gpu.floats("packed gradients", words)?);
+        let Some((_, packed, recording)) = self.compression()? else {
+            return Ok(Vec::new());
+        };
+        let mut encoder = gpu.device.create_command_encoder(&Default::default());
+        recording.replay(&gpu, &mut encoder, None);
+        let packed = finish_with_download(&gpu, encoder, packed, len.div_ceil(2))?;
+        Ok(from_device(true, packed, len))
+    }
+
+    /// What compression needs, made at its first use; `None` where there is nothing to compress.
+    fn compression(&mut self) -> Result<Option<&(Part, Part, Recording)>> {
+        let len = self.network.layout().len();
+        self.gpu.check()?;
+        if self.compression.is_none() && len > 0 {
+            let gpu = &self.gpu;
+            let words = len.div_ceil(2);
+            let residual = Part::whole(&gpu.model_floats("what f16 took", len)?);
+            let packed = Part::whole(&gpu.model_floats("packed gradients", words)?);
             let mut recording = Recording::default();
             recording.dispatch(
-                &gpu,
+                gpu,
                 "compress",
                 (&COMPRESS, "compress"),
                 &[],
@@ -322,13 +323,48 @@ impl GpuNetwork {
             )?;
             self.compression = Some((residual, packed, recording));
         }
-        let Some((_, packed, recording)) = &self.compression else {
-            unreachable!("just made");
+        Ok(self.compression.as_ref())
+    }
+
+    /// What f16 took from the gradients that [`GpuNetwork::gradients_f16`] sent so far, and the next
+    /// one gets; `None` where none was sent.
+    pub fn compression_residual(&self) -> Result<Option<Vec<f32>>> {
+        let len = self.network.layout().len();
+        let Some((residual, ..)) = &self.compression else {
+            return Ok(None);
         };
-        let mut encoder = gpu.device.create_command_encoder(&Default::default());
-        recording.replay(&gpu, &mut encoder, None);
-        let packed = finish_with_download(&gpu, encoder, packed, words)?;
-        Ok(from_device(true, packed, len))
+        self.download(residual, len).map(Some)
+    }
+
+    /// Takes a residual up again, where a run goes on.
+    pub fn set_compression_residual(&mut self, residual: &[f32]) -> Result<()> {
+        check_len("the residual", residual.len(), self.network.layout().len())?;
+        if let Some((part, ..)) = self.compression()? {
+            let buffer = part.buffer.clone();
+            self.gpu.write(&buffer, 0, bytemuck::cast_slice(residual));
+        }
+        Ok(())
+    }
+
+    /// The loss scale of mixed precision as a run can go on with it; `None` in 32 bits. After
+    /// native steps it is that of those that have arrived.
+    pub fn loss_scale_state(&self) -> Option<LossScale> {
+        self.status.scale.map(|scale| LossScale {
+            initial: scale.value,
+            growth_interval: scale.growth_interval,
+            good_steps: scale.good,
+        })
+    }
+
+    /// Takes a loss scale up again, where a run goes on. Nothing in 32 bits.
+    pub fn set_loss_scale(&mut self, scale: LossScale) -> Result<()> {
+        scale.check()?;
+        if self.is_half() {
+            self.status.flush(&self.gpu)?;
+            self.status.scale = Some(Scale::new(scale));
+            self.status.scale_changed = true;
+        }
+        Ok(())
     }
 
     /// The input's gradient of the last [`GpuNetwork::backward_batch`].
@@ -471,28 +507,6 @@ fn scale_for(d_output: &[f32]) -> f32 {
     }
     let exponent = 10 - largest.log2().floor() as i32;
     2.0_f32.powi(exponent.clamp(-100, 100))
-}
-
-/// Submits with a copy of the first `len` floats of a part, and waits for them.
-pub(crate) fn finish_with_download(
-    gpu: &Gpu,
-    mut encoder: wgpu::CommandEncoder,
-    part: &Part,
-    len: usize,
-) -> Result<Vec<f32>> {
-    let bytes = 4 * len as u64;
-    let staging = gpu.buffer(
-        "staging",
-        bytes,
-        wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-    )?;
-    encoder.copy_buffer_to_buffer(&part.buffer, part.offset, &staging, 0, bytes);
-    let submission = gpu.submit(encoder);
-    staging
-        .slice(..bytes)
-        .map_async(wgpu::MapMode::Read, |_| {});
-    gpu.wait(Some(submission))?;
-    super::recording::read_mapped(gpu, &staging, bytes)
 }
 
 pub(crate) fn check_len(what: &str, got: usize, needed: usize) -> Result<()> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::device::Gpu;
 use super::network::{GpuNetwork, check_len};
 use super::recording::{Part, download};
-use super::status::SLOTS;
+use super::status::{SLOTS, UNKNOWN};
 use crate::optim::{Optimizer, OptimizerSpec};
 use crate::train::Clip;
 use crate::{Model, Result};
@@ -15,7 +15,12 @@ use crate::{Model, Result};
 pub struct GpuOptimizer {
     gpu: Arc<Gpu>,
     spec: OptimizerSpec,
-    pub(crate) steps: u64,
+    /// Steps before it came to the device, and those sent since.
+    before: u64,
+    sent: u64,
+    /// The network's count of steps that changed nothing, and what it was when this began.
+    left_out: Arc<AtomicU64>,
+    left_out_before: u64,
     pub(crate) state: Vec<Part>,
     len: usize,
     /// Recordings are bound to the state of one optimizer.
@@ -34,13 +39,20 @@ impl GpuOptimizer {
         let gpu = Arc::clone(network.gpu());
         let names = spec.state_names().iter();
         let state: Result<Vec<_>> = names
-            .map(|name| Ok(Part::whole(&gpu.floats(name, len)?)))
+            .map(|name| {
+                Ok(Part::whole(
+                    &gpu.model_floats(&format!("the optimizer's {name}"), len)?,
+                ))
+            })
             .collect();
         Ok(GpuOptimizer {
             state: state?,
             gpu,
             spec,
-            steps: 0,
+            before: 0,
+            sent: 0,
+            left_out_before: network.status.left_out(),
+            left_out: Arc::clone(&network.status.left_out),
             len,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
         })
@@ -49,7 +61,7 @@ impl GpuOptimizer {
     /// With the state of an optimizer of the CPU.
     pub fn from_cpu(network: &GpuNetwork, optimizer: &Optimizer<f32>) -> Result<Self> {
         let mut own = GpuOptimizer::new(network, *optimizer.spec())?;
-        own.steps = optimizer.steps();
+        own.before = optimizer.steps();
         for (part, values) in own.state.iter().zip(optimizer.state()) {
             check_len("optimizer state", values.len(), own.len)?;
             own.gpu.write(&part.buffer, 0, bytemuck::cast_slice(values));
@@ -74,7 +86,7 @@ impl GpuOptimizer {
                 )
             })
             .collect();
-        optimizer.restore(self.steps, state?)?;
+        optimizer.restore(self.steps(), state?)?;
         Ok(optimizer)
     }
 
@@ -83,9 +95,25 @@ impl GpuOptimizer {
         &self.spec
     }
 
-    /// Steps taken.
+    /// Steps taken: those sent, without those that are known to have changed nothing.
     pub fn steps(&self) -> u64 {
-        self.steps
+        let left_out = self.left_out.load(Ordering::Relaxed) - self.left_out_before;
+        self.before + self.sent.saturating_sub(left_out)
+    }
+
+    /// A step was sent.
+    pub(crate) fn count_step(&mut self) {
+        self.sent += 1;
+    }
+
+    /// Whether none was sent yet; then what other optimizers' steps did has to be known.
+    pub(crate) fn is_new(&self) -> bool {
+        self.sent == 0
+    }
+
+    /// Nothing is on its way: what was left out so far was not of this optimizer.
+    pub(crate) fn begin(&mut self) {
+        self.left_out_before = self.left_out.load(Ordering::Relaxed);
     }
 
     /// Which branch of the kernel.
@@ -98,22 +126,34 @@ impl GpuOptimizer {
     }
 }
 
+/// Words of a step's constants before those that depend on the number of updates.
+const PLAIN: usize = 16;
+
 /// The constants of a step, in the order of `Step` in the kernels.
 pub(crate) struct StepConstants {
-    pub words: [u32; 16],
+    words: [u32; PLAIN + 2 * UNKNOWN as usize],
+    /// Those that the step looks at.
+    used: usize,
 }
 
 impl StepConstants {
     /// Of the loss alone, with its gradient multiplied by `share`.
     pub fn loss(scale: f32, share: f32) -> Self {
-        let mut words = [0; 16];
+        let mut words = [0; PLAIN + 2 * UNKNOWN as usize];
         words[13] = SLOTS as u32;
         words[0] = scale.to_bits();
         words[1] = share.to_bits();
-        StepConstants { words }
+        let used = PLAIN;
+        StepConstants { words, used }
     }
 
-    /// Computed in f64, as on the CPU, for the `t`-th step counted from 1.
+    /// As they are sent.
+    pub fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.words[..self.used])
+    }
+
+    /// Computed in f64, as on the CPU, for the `t`-th update counted from 1, or one of the
+    /// `unknown` before it: `left_out` steps are known to have been left out, and it may be more.
     pub fn with_optimizer(
         mut self,
         spec: &OptimizerSpec,
@@ -121,22 +161,21 @@ impl StepConstants {
         lr: f64,
         clip: &Clip,
         [slot, before, scale_at]: [u32; 3],
+        (left_out, unknown): (u64, u64),
     ) -> Self {
-        let t = i32::try_from(t).unwrap_or(i32::MAX);
         let adam = |betas: [f64; 2], eps: f64, decay: f64, shrink: f64| {
-            let correction = (1.0 - betas[1].powi(t)).sqrt();
-            let rate = lr / (1.0 - betas[0].powi(t));
-            [
-                rate,
-                1.0 - betas[0],
-                betas[1],
-                1.0 - betas[1],
-                eps,
-                decay,
-                shrink,
-                correction,
-                0.0,
-            ]
+            let [take1, take2] = betas.map(|b| 1.0 - b);
+            [take1, betas[1], take2, eps, decay, shrink, 0.0, 0.0]
+        };
+        let of_t = |t: u64| {
+            let t = i32::try_from(t).unwrap_or(i32::MAX);
+            match *spec {
+                OptimizerSpec::Sgd { .. } => [lr, 1.0],
+                OptimizerSpec::Adam { betas, .. } | OptimizerSpec::AdamW { betas, .. } => [
+                    lr / (1.0 - betas[0].powi(t)),
+                    (1.0 - betas[1].powi(t)).sqrt(),
+                ],
+            }
         };
         let numbers = match *spec {
             OptimizerSpec::Sgd {
@@ -146,17 +185,7 @@ impl StepConstants {
                 ..
             } => {
                 let nesterov = f64::from(u8::from(nesterov));
-                [
-                    lr,
-                    momentum,
-                    0.0,
-                    0.0,
-                    0.0,
-                    weight_decay,
-                    1.0,
-                    1.0,
-                    nesterov,
-                ]
+                [momentum, 0.0, 0.0, 0.0, weight_decay, 1.0, 0.0, nesterov]
             }
             OptimizerSpec::Adam {
                 betas,
@@ -172,11 +201,17 @@ impl StepConstants {
             } => adam(betas, eps, 0.0, 1.0 - lr * weight_decay),
         };
         let clips = [clip.norm.unwrap_or(0.0), clip.element.unwrap_or(0.0)];
-        for (word, number) in self.words[2..]
-            .iter_mut()
-            .zip(clips.into_iter().chain(numbers))
-        {
-            *word = (number as f32).to_bits();
+        let put = |words: &mut [u32], numbers: &[f64]| {
+            for (word, &number) in words.iter_mut().zip(numbers) {
+                *word = (number as f32).to_bits();
+            }
+        };
+        put(&mut self.words[2..4], &clips);
+        self.words[4] = left_out as u32;
+        put(&mut self.words[5..13], &numbers);
+        for (less, words) in (0..=unknown).zip(self.words[PLAIN..].chunks_exact_mut(2)) {
+            put(words, &of_t(t.saturating_sub(less).max(1)));
+            self.used = PLAIN + 2 * (less as usize + 1);
         }
         self.words[13] = scale_at;
         self.words[14] = slot;

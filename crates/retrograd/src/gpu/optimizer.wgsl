@@ -10,18 +10,30 @@ struct Step {
     share: f32,
     clip_norm: f32,        // 0 is none
     clip_element: f32,     // 0 is none
-    rate: f32,             // sgd's rate, adam's lr / (1 - beta1^t)
+    left_out: u32,         // steps that the CPU knew to have been left out
     momentum: f32,         // sgd's momentum, adam's 1 - beta1
     beta2: f32,
     take2: f32,            // 1 - beta2
     eps: f32,
     decay: f32,            // added to the gradient
     shrink: f32,           // factor on the parameter
-    correction2_sqrt: f32, // sqrt(1 - beta2^t)
+    unused: f32,
     nesterov: f32,
     scale_at: u32,         // where the loss scale is: this step's slot, or behind the ring where it is 1
     slot: u32,             // of this step's status
     before: u32,           // slot of a step whose failure stops this one; itself for none
+    // What depends on t, the updates made: sgd's rate and 1; adam's lr / (1 - beta1^t) and
+    // sqrt(1 - beta2^t). The first pair is for the t that the CPU expects, the next for one less ...:
+    // steps may have been left out of which it didn't know yet.
+    of_t: array<vec4<f32>, 32>,
+}
+
+// What a step knows of those before it.
+struct Before {
+    scale: f32,            // of the loss
+    good: f32,             // steps with it
+    left_out: f32,         // steps that changed nothing
+    unused: f32,
 }
 
 // What a step's status says beside its loss.
@@ -44,7 +56,7 @@ fn clipped(g: vec4<f32>, limit: f32) -> vec4<f32> {
 
 // optimizer_unscale: takes the loss scale off the gradient.
 @group(0) @binding(1) var<storage, read_write> grads_out: array<f32>;
-@group(0) @binding(2) var<storage, read> scales_in: array<vec2<f32>>;
+@group(0) @binding(2) var<storage, read> scales_in: array<Before>;
 @group(0) @binding(3) var<uniform> unscale_step: Step;
 
 // sizes.a.x: parameters. Scales are powers of two: nothing is rounded.
@@ -56,7 +68,7 @@ fn optimizer_unscale(
 ) {
     let index = group_number(group, groups) * 64u + lane;
     if (index < sizes.a.x) {
-        let scale = unscale_step.share * scales_in[unscale_step.scale_at].x;
+        let scale = unscale_step.share * scales_in[unscale_step.scale_at].scale;
         grads_out[index] = grads_out[index] / scale;
     }
 }
@@ -102,18 +114,18 @@ fn optimizer_norm(
 @group(0) @binding(6) var<storage, read> losses: array<f32>;
 @group(0) @binding(7) var<storage, read_write> status: array<vec2<f32>>;
 @group(0) @binding(8) var<uniform> step: Step;
-@group(0) @binding(9) var<storage, read_write> scales: array<vec2<f32>>; // scale, good steps with it
+@group(0) @binding(9) var<storage, read_write> scales: array<Before>;
 
 // A gradient that is not finite while the loss is: the loss scale may have been too large. The
 // step is left out and the next one takes half of it; after GROWTH good steps it is doubled.
-fn next_scale(now: vec2<f32>, flag: f32) -> vec2<f32> {
+fn next_scale(now: Before, flag: f32) -> vec2<f32> {
     if (flag == OVERFLOWED) {
-        return vec2<f32>(now.x * 0.5, 0.0);
+        return vec2<f32>(now.scale * 0.5, 0.0);
     }
-    if (flag == UPDATED && now.y + 1.0 >= GROWTH) {
-        return vec2<f32>(min(now.x * 2.0, 16777216.0), 0.0);
+    if (flag == UPDATED && now.good + 1.0 >= GROWTH) {
+        return vec2<f32>(min(now.scale * 2.0, 16777216.0), 0.0);
     }
-    return vec2<f32>(now.x, now.y + select(0.0, 1.0, flag == UPDATED));
+    return vec2<f32>(now.scale, now.good + select(0.0, 1.0, flag == UPDATED));
 }
 
 // sizes.a: first parameter, end, pieces of the norm, pieces of the loss; sizes.b: 1 to write the
@@ -136,19 +148,19 @@ fn optimizer_update(
     }
     let totals = sum_lanes(lane, sums);
     let good = is_finite(totals.x) && is_finite(totals.y);
+    let now = scales[step.slot];
     if (sizes.b.x == 1u && number == 0u && lane == 0u) {
-        let now = scales[step.scale_at];
         let is_scaled = step.scale_at == step.slot;
         var flag = UPDATED;
         if (!good) {
             let stopped = step.before != step.slot && status[step.before].y == FAILED;
-            let overflowed = is_scaled && now.x > 1.0 && is_finite(totals.y) && !stopped;
+            let overflowed = is_scaled && now.scale > 1.0 && is_finite(totals.y) && !stopped;
             flag = select(FAILED, OVERFLOWED, overflowed);
         }
         status[step.slot] = vec2<f32>(totals.y, flag);
-        if (is_scaled) {
-            scales[(step.slot + 1u) % SLOTS] = next_scale(now, flag);
-        }
+        let scale = next_scale(now, flag);
+        let left_out = now.left_out + select(1.0, 0.0, flag == UPDATED);
+        scales[(step.slot + 1u) % SLOTS] = Before(scale.x, scale.y, left_out, 0.0);
     }
     if (!good) {
         return;
@@ -157,6 +169,10 @@ fn optimizer_update(
     if (step.clip_norm > 0.0) {
         factor = min(1.0, step.clip_norm / (sqrt(totals.x) + 1e-6));
     }
+    let unknown = min(u32(now.left_out) - step.left_out, 63u);
+    let pair = step.of_t[unknown / 2u];
+    let rate = select(pair.x, pair.z, unknown % 2u == 1u);
+    let correction2_sqrt = select(pair.y, pair.w, unknown % 2u == 1u);
     let start = sizes.a.x / 4u + number * 256u;
     let end = min(start + 256u, (sizes.a.y + 3u) / 4u);
     for (var j = start + lane; j < end; j += 64u) {
@@ -171,7 +187,7 @@ fn optimizer_update(
             let v = step.beta2 * v_before + step.take2 * g * g;
             first_state[j] = select(m_before, m, mine);
             second_state[j] = select(v_before, v, mine);
-            p = step.shrink * p - step.rate * (m / (sqrt(v) / step.correction2_sqrt + step.eps));
+            p = step.shrink * p - rate * (m / (sqrt(v) / correction2_sqrt + step.eps));
         } else {
             if (KIND == 1u) {
                 let b_before = first_state[j];
@@ -179,7 +195,7 @@ fn optimizer_update(
                 first_state[j] = select(b_before, b, mine);
                 g = select(b, g + step.momentum * b, step.nesterov == 1.0);
             }
-            p -= step.rate * g;
+            p -= rate * g;
         }
         params[j] = select(before, p, mine);
     }

@@ -58,7 +58,7 @@ pub(crate) struct Plan {
 }
 
 /// Bytes of the step's constants.
-pub(crate) const STEP_BYTES: u64 = 64;
+pub(crate) const STEP_BYTES: u64 = 64 + 8 * super::status::UNKNOWN;
 /// Words of a random key.
 const KEY_WORDS: usize = 8;
 

@@ -10,6 +10,7 @@ use half::f16;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
 pub use crate::train::Precision;
+use crate::{Error, Result};
 
 /// How the loss scale of mixed precision begins and grows; the defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,6 +19,8 @@ pub struct LossScale {
     pub initial: f32,
     /// Good steps in a row until it is doubled.
     pub growth_interval: u32,
+    /// How many of them were already made, where a run goes on.
+    pub good_steps: u32,
 }
 
 impl Default for LossScale {
@@ -25,19 +28,35 @@ impl Default for LossScale {
         LossScale {
             initial: 65_536.0,
             growth_interval: 2000,
+            good_steps: 0,
         }
+    }
+}
+
+impl LossScale {
+    /// An error where it can't be worked with.
+    pub fn check(&self) -> Result<()> {
+        let is_power = self.initial.is_normal() && self.initial.log2().fract() == 0.0;
+        if is_power && (1.0..=LARGEST).contains(&self.initial) && self.growth_interval > 0 {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            "the loss scale",
+            format!("{self:?}"),
+            "a power of two from 1 to 2²⁴, and an interval of at least 1",
+        ))
     }
 }
 
 /// The largest scale; as in optimizer.wgsl.
 const LARGEST: f32 = 16_777_216.0;
 
-/// A scale that follows the rule of optimizer.wgsl: the CPU's own in hybrid mode, and what it knows
-/// of the device's in native mode.
+/// A scale that follows the rule of optimizer.wgsl: what the CPU decides in hybrid mode, and what it
+/// knows of the device's decisions in native mode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     pub value: f32,
-    good: u32,
+    pub good: u32,
     pub growth_interval: u32,
 }
 
@@ -45,7 +64,7 @@ impl Scale {
     pub fn new(spec: LossScale) -> Self {
         Scale {
             value: spec.initial,
-            good: 0,
+            good: spec.good_steps,
             growth_interval: spec.growth_interval,
         }
     }
@@ -114,6 +133,7 @@ mod tests {
         let mut scale = Scale::new(LossScale {
             initial: 8.0,
             growth_interval: 3,
+            good_steps: 0,
         });
         scale.halve();
         assert_eq!(scale.value, 4.0);

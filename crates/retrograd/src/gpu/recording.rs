@@ -168,12 +168,23 @@ pub(crate) fn download(gpu: &Gpu, part: &Part) -> Result<Vec<f32>> {
         gpu.wait(None)?;
         return read_mapped_at(gpu, &part.buffer, part.offset, bytes);
     }
+    let encoder = gpu.device.create_command_encoder(&Default::default());
+    finish_with_download(gpu, encoder, part, (bytes / 4) as usize)
+}
+
+/// Submits with a copy of the first `len` floats of a part, and waits for them.
+pub(crate) fn finish_with_download(
+    gpu: &Gpu,
+    mut encoder: wgpu::CommandEncoder,
+    part: &Part,
+    len: usize,
+) -> Result<Vec<f32>> {
+    let bytes = 4 * len as u64;
     let staging = gpu.buffer(
         "staging",
         bytes,
         wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
     )?;
-    let mut encoder = gpu.device.create_command_encoder(&Default::default());
     encoder.copy_buffer_to_buffer(&part.buffer, part.offset, &staging, 0, bytes);
     let submission = gpu.submit(encoder);
     staging

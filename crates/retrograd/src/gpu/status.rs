@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::device::{Gpu, count, storage_usage};
 use super::precision::{LossScale, Scale};
@@ -19,6 +19,11 @@ pub(crate) const SLOTS: u64 = 1024;
 /// enough that the uploads in flight stay small.
 const AHEAD: usize = 32;
 const STAGING: usize = 4;
+/// Steps whose outcome may be unknown when another is sent: a copy waits for one of the staging
+/// buffers for at most AHEAD steps, and takes as many again to arrive.
+pub(crate) const UNKNOWN: u64 = 64;
+/// Bytes of `Before` in optimizer.wgsl.
+const BEFORE: u64 = 16;
 
 /// The loss of a native step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,14 +56,20 @@ const FAILED: u8 = 3;
 
 pub(crate) struct Status {
     pub ring: Part,
-    /// A ring of loss scales, and a 1 behind it for steps that have none.
+    /// A ring of what a step knows of those before it (`Before` in optimizer.wgsl): loss scale,
+    /// good steps with it, steps left out. Behind it a scale of 1 for steps that have none.
     pub scales: Part,
-    /// What is known of the device's loss scale.
+    /// What is known of the loss scale.
     pub scale: Option<Scale>,
+    /// It was changed here, and the device doesn't know.
+    pub scale_changed: bool,
     staging: Vec<Staging>,
-    /// Steps submitted, and those whose status is on its way or here.
+    /// Steps submitted, those whose status is on its way or here, and those whose is here.
     pub steps: u64,
     copied: u64,
+    collected: u64,
+    /// Steps that are known to have changed nothing; optimizers look at it.
+    pub left_out: Arc<AtomicU64>,
     in_flight: VecDeque<wgpu::SubmissionIndex>,
     losses: VecDeque<StepLoss>,
     /// The first step that failed since the last [`Status::clear_failure`].
@@ -82,18 +93,18 @@ impl Status {
                 })
             })
             .collect();
-        let scales = gpu.buffer("loss scales", 8 * (SLOTS + 1), storage_usage())?;
-        gpu.write(&scales, 8 * SLOTS, bytemuck::cast_slice(&[1.0_f32, 0.0]));
-        if let Some(scale) = scale {
-            gpu.write(&scales, 0, bytemuck::cast_slice(&[scale.initial, 0.0]));
-        }
+        let scales = gpu.buffer("loss scales", BEFORE * (SLOTS + 1), storage_usage())?;
+        gpu.write(&scales, BEFORE * SLOTS, bytemuck::cast_slice(&[1.0_f32]));
         Ok(Status {
             scales: Part::whole(&scales),
             scale: scale.map(Scale::new),
+            scale_changed: scale.is_some(),
             ring: Part::whole(&gpu.buffer("losses", 8 * SLOTS, storage_usage())?),
             staging: staging?,
             steps: 0,
             copied: 0,
+            collected: 0,
+            left_out: Arc::default(),
             in_flight: VecDeque::new(),
             losses: VecDeque::new(),
             failure: None,
@@ -111,7 +122,34 @@ impl Status {
             gpu.settle(oldest)?;
         }
         let _ = gpu.device.poll(wgpu::PollType::Poll);
-        self.collect(gpu)
+        self.collect(gpu)?;
+        // Never more than twice AHEAD; the kernels count on it.
+        if self.unknown() >= UNKNOWN {
+            count(&gpu.counting.throttles, 1);
+            gpu.settle(None)?;
+            self.collect(gpu)?;
+        }
+        Ok(())
+    }
+
+    /// Steps submitted of which it is not known whether they changed anything.
+    pub fn unknown(&self) -> u64 {
+        self.steps - self.collected
+    }
+
+    /// Steps that are known to have changed nothing.
+    pub fn left_out(&self) -> u64 {
+        self.left_out.load(Ordering::Relaxed)
+    }
+
+    /// Tells the device of a loss scale that was decided here, before its next step.
+    pub fn send_scale(&mut self, gpu: &Gpu) {
+        if let Some(scale) = self.scale.filter(|_| self.scale_changed) {
+            let at = BEFORE * (self.steps % SLOTS);
+            let words = [scale.value, scale.good as f32];
+            gpu.write(&self.scales.buffer, at, bytemuck::cast_slice(&words));
+            self.scale_changed = false;
+        }
     }
 
     fn collect(&mut self, gpu: &Gpu) -> Result<()> {
@@ -146,6 +184,10 @@ impl Status {
                     Some(scale) if loss.overflowed => scale.halve(),
                     _ => {}
                 }
+                if !loss.updated {
+                    self.left_out.fetch_add(1, Ordering::Relaxed);
+                }
+                self.collected = step + 1;
                 if loss.overflowed {
                     self.overflows += 1;
                 } else if !loss.updated {

@@ -2,11 +2,11 @@
 
 use super::kernels::{LOSS, OPTIMIZER};
 use super::layer::{flag, numbers};
-use super::network::{GpuNetwork, Planned, finish_with_download};
+use super::network::{GpuNetwork, Planned};
 use super::optimizer::{GpuOptimizer, StepConstants};
-use super::plan::{Plan, STEP_BYTES, Shared, key_words};
+use super::plan::{Plan, STEP_BYTES, Shared, StepKey, key_words};
 use super::precision::to_device;
-use super::recording::{Part, Recording};
+use super::recording::{Part, Recording, finish_with_download};
 use super::status::{SLOTS, Status, StepLoss};
 use crate::optim::{self, Optimizer};
 use crate::rng::Key;
@@ -171,16 +171,17 @@ fn record_update(
     Ok(())
 }
 
-/// Writes everything of a step into a buffer of the ring, in one piece, and adds the copy of it to
-/// the step's commands. Returns the buffer's number, for [`Ring::submitted`].
-fn upload(
-    planned: &mut Planned<'_>,
-    encoder: &mut wgpu::CommandEncoder,
+/// Writes everything of a step into a buffer of the ring, in one piece, and encodes the copy of it
+/// and the step's recording. Returns the buffer's number too, for [`Ring::submitted`].
+fn encode(
+    planned: Planned<'_>,
+    step: &StepKey,
     constants: &StepConstants,
     key: Key,
     x: &[f32],
     target: &Target<f32>,
-) -> Result<usize> {
+    times: Option<&wgpu::QuerySet>,
+) -> Result<(wgpu::CommandEncoder, usize)> {
     let Planned {
         shared,
         plan,
@@ -189,6 +190,7 @@ fn upload(
         ..
     } = planned;
     let gpu = shared.gpu;
+    let mut encoder = gpu.device.create_command_encoder(&Default::default());
     let words = key_words(shared.network, key);
     let values: &[u8] = if target.classes.is_empty() {
         bytemuck::cast_slice(&target.values)
@@ -200,10 +202,10 @@ fn upload(
     if !weights.is_empty() {
         end = plan.weights.offset + weights.len() as u64;
     }
-    debug_assert_eq!(4 * constants.words.len() as u64, STEP_BYTES);
+    debug_assert!(constants.bytes().len() as u64 <= STEP_BYTES);
     let i = ring.take(gpu, end)?;
     let pieces = [
-        (0, bytemuck::cast_slice(&constants.words)),
+        (0, constants.bytes()),
         (plan.keys.offset, bytemuck::cast_slice(&words)),
         (plan.x.offset, to_device(shared.half, x, scratch)),
         (plan.target.offset, values),
@@ -211,7 +213,8 @@ fn upload(
     ];
     let staging = ring.write(gpu, i, &pieces)?;
     encoder.copy_buffer_to_buffer(staging, 0, &plan.upload, 0, end);
-    Ok(i)
+    plan.steps[step].replay(gpu, &mut encoder, times);
+    Ok((encoder, i))
 }
 
 /// 1/W of the loss, in f64 as on the CPU.
@@ -247,9 +250,13 @@ impl GpuNetwork {
         let weighted = target.weights.is_some();
         let rows = target.classes.len();
         let key = (loss_kind(loss), weighted, GRADIENTS - rows as u64);
-        let scale = self.scale.map_or(1.0, |scale| scale.value);
-        let mut planned = self.plan(samples)?;
-        let (shared, plan) = (&planned.shared, &mut planned.plan);
+        // What native steps on their way will say of the scale counts here too.
+        if self.is_half() && self.status.unknown() > 0 {
+            self.status.flush(&self.gpu)?;
+        }
+        let scale = self.loss_scale();
+        let planned = self.plan(samples)?;
+        let (shared, plan) = (&planned.shared, &mut *planned.plan);
         if !plan.steps.contains_key(&key) {
             let mut recording = Recording::new(shared.half);
             plan.record_forward(shared, &mut recording, true)?;
@@ -260,25 +267,14 @@ impl GpuNetwork {
             plan.steps.insert(key, recording);
         }
         let constants = StepConstants::loss(loss_scale(loss, target), scale);
-        let gpu = shared.gpu;
-        let mut encoder = gpu.device.create_command_encoder(&Default::default());
-        let sent = upload(
-            &mut planned,
-            &mut encoder,
-            &constants,
-            options.key,
-            x,
-            target,
-        )?;
-        let Planned { shared, plan, .. } = &planned;
-        plan.steps[&key].replay(gpu, &mut encoder, None);
+        let losses = plan.losses.clone();
+        let (encoder, sent) = encode(planned, &key, &constants, options.key, x, target, None)?;
         let pieces = if loss == Loss::CrossEntropy {
             rows.div_ceil(64)
         } else {
-            (samples * shared.network.output_len()).div_ceil(1024)
+            (samples * self.network.output_len()).div_ceil(1024)
         };
-        let losses = plan.losses.clone();
-        let parts = finish_with_download(gpu, encoder, &losses, pieces);
+        let parts = finish_with_download(&self.gpu, encoder, &losses, pieces);
         self.ring.submitted(sent);
         let parts = parts?;
         self.set_taped(samples);
@@ -303,9 +299,10 @@ impl GpuNetwork {
             } else {
                 self.gradients()?
             };
-            let Some(scale) = &mut self.scale else {
+            let Some(scale) = &mut self.status.scale else {
                 return Ok((value, grads));
             };
+            self.status.scale_changed = true;
             if grads.iter().all(|g| g.is_finite()) {
                 scale.went_well();
                 return Ok((value, grads));
@@ -405,17 +402,28 @@ impl GpuNetwork {
         self.check_target(samples, loss, target)?;
         self.status.advance(&self.gpu)?;
         self.check_failure(options)?;
-        let (mut encoder, sent) =
+        let (encoder, sent) =
             self.encode_native(samples, x, target, loss, optimizer, options, None)?;
+        self.submit_native(encoder, sent, optimizer, samples);
+        self.gpu.check()
+    }
+
+    /// Sends a native step.
+    fn submit_native(
+        &mut self,
+        mut encoder: wgpu::CommandEncoder,
+        sent: usize,
+        optimizer: &mut GpuOptimizer,
+        samples: usize,
+    ) {
         let staging = self.status.copy(&mut encoder);
         let submission = self.gpu.submit(encoder);
         self.ring.submitted(sent);
         self.status.submitted(submission, staging);
         self.device_ahead = true;
-        optimizer.steps += 1;
+        optimizer.count_step();
         self.set_taped(samples);
         self.absorbed += 1;
-        self.gpu.check()
     }
 
     fn check_failure(&mut self, options: &TrainOptions) -> Result<()> {
@@ -439,17 +447,24 @@ impl GpuNetwork {
         x: &[f32],
         target: &Target<f32>,
         loss: Loss,
-        optimizer: &GpuOptimizer,
+        optimizer: &mut GpuOptimizer,
         options: &TrainOptions,
         times: Option<&wgpu::QuerySet>,
     ) -> Result<(wgpu::CommandEncoder, usize)> {
         let weighted = target.weights.is_some();
         let rows = target.classes.len();
         let key = (loss_kind(loss), weighted, optimizer.id);
+        if optimizer.is_new() {
+            if self.status.unknown() > 0 {
+                self.status.flush(&self.gpu)?;
+            }
+            optimizer.begin();
+        }
+        self.status.send_scale(&self.gpu);
         let norms = self.norms.clone();
         let growth = self.status.scale.map(|scale| scale.growth_interval);
-        let mut planned = self.plan(samples)?;
-        let (shared, plan, status) = (&planned.shared, &mut planned.plan, planned.status);
+        let planned = self.plan(samples)?;
+        let (shared, plan, status) = (&planned.shared, &mut *planned.plan, planned.status);
         if !plan.steps.contains_key(&key) {
             let mut recording = Recording::new(shared.half);
             plan.record_forward(shared, &mut recording, true)?;
@@ -480,23 +495,13 @@ impl GpuNetwork {
         let lr = options.lr.unwrap_or(optimizer.spec().lr());
         let constants = StepConstants::loss(loss_scale(loss, target), 1.0).with_optimizer(
             optimizer.spec(),
-            optimizer.steps + 1,
+            optimizer.steps() + 1,
             lr,
             &options.clip,
             [slot, before, scale_at].map(|at| at as u32),
+            (status.left_out(), status.unknown()),
         );
-        let gpu = shared.gpu;
-        let mut encoder = gpu.device.create_command_encoder(&Default::default());
-        let sent = upload(
-            &mut planned,
-            &mut encoder,
-            &constants,
-            options.key,
-            x,
-            target,
-        )?;
-        planned.plan.steps[&key].replay(gpu, &mut encoder, times);
-        Ok((encoder, sent))
+        encode(planned, &key, &constants, options.key, x, target, times)
     }
 
     /// The time that every kernel of a native step takes on the device, in order, in seconds: the
@@ -537,13 +542,8 @@ impl GpuNetwork {
         let (mut encoder, sent) =
             self.encode_native(samples, x, target, loss, optimizer, options, times)?;
         encoder.resolve_query_set(&queries, 0..count, &resolved, 0);
-        let staging = self.status.copy(&mut encoder);
+        self.submit_native(encoder, sent, optimizer, samples);
         let part = Part::whole(&resolved);
-        let submission = gpu.submit(encoder);
-        self.ring.submitted(sent);
-        self.status.submitted(submission, staging);
-        self.device_ahead = true;
-        optimizer.steps += 1;
         let words = super::recording::download(&gpu, &Part { bytes, ..part })?;
         let ticks: &[u64] = &bytemuck::pod_collect_to_vec::<f32, u64>(&words);
         let period = f64::from(gpu.queue.get_timestamp_period()) * 1e-9;
@@ -568,7 +568,7 @@ impl GpuNetwork {
         Ok(self.status.take())
     }
 
-    /// The loss scale of mixed precision, as far as native steps have arrived; 1 without it.
+    /// The loss scale of mixed precision, as far as steps have arrived; 1 without it.
     pub fn loss_scale(&self) -> f32 {
         self.status.scale.map_or(1.0, |scale| scale.value)
     }

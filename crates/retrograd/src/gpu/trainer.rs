@@ -3,7 +3,7 @@
 use super::{Choice, Gpu, GpuNetwork, GpuOptimizer, LossScale, Precision, StepLoss, TrainOptions};
 use crate::nn::Network;
 use crate::optim::Optimizer;
-use crate::train::{Accelerator, Arrived, Clip, Example, Mode};
+use crate::train::{Accelerator, Arrived, Carried, CarriedScale, Clip, Example, Mode};
 use crate::{Error, Loss, Model, Pass, Result};
 
 /// Trains a network on a device, native or hybrid, for [`crate::train::Session::fit_on`].
@@ -50,19 +50,29 @@ impl GpuTrainer {
         })
     }
 
-    /// Steps that were left out don't count for Adam's bias correction.
-    fn arrived(&mut self, losses: Vec<StepLoss>) -> Vec<Arrived> {
-        let skipped = losses.iter().filter(|l| !l.updated).count() as u64;
-        if let Some(optimizer) = &mut self.optimizer {
-            optimizer.steps -= skipped.min(optimizer.steps);
+    /// Goes on with what a checkpoint holds beside parameters and optimizer.
+    pub fn carry_on(mut self, carried: &Carried) -> Result<Self> {
+        if let Some(scale) = carried.loss_scale {
+            self.network.set_loss_scale(LossScale {
+                initial: scale.value,
+                good_steps: scale.good_steps,
+                ..LossScale::default()
+            })?;
         }
-        let arrived = |l: StepLoss| Arrived {
-            step: l.step,
-            loss: l.loss,
-            updated: l.updated || l.overflowed,
-        };
-        losses.into_iter().map(arrived).collect()
+        if self.compress && !carried.residual.is_empty() {
+            self.network.set_compression_residual(&carried.residual)?;
+        }
+        Ok(self)
     }
+}
+
+fn arrived(losses: Vec<StepLoss>) -> Vec<Arrived> {
+    let arrived = |l: StepLoss| Arrived {
+        step: l.step,
+        loss: l.loss,
+        updated: l.updated || l.overflowed,
+    };
+    losses.into_iter().map(arrived).collect()
 }
 
 impl Accelerator<Network> for GpuTrainer {
@@ -111,8 +121,7 @@ impl Accelerator<Network> for GpuTrainer {
         lr: f64,
         skip_not_finite: bool,
     ) -> Result<Vec<Arrived>> {
-        let losses = self.network.losses()?;
-        let arrived = self.arrived(losses);
+        let arrived = arrived(self.network.losses()?);
         if !skip_not_finite && arrived.iter().any(|a| !a.updated) {
             return Ok(arrived);
         }
@@ -136,12 +145,9 @@ impl Accelerator<Network> for GpuTrainer {
         optimizer: &mut Optimizer<f32>,
         model: &mut Network,
     ) -> Result<Vec<Arrived>> {
-        let mut arrived = Vec::new();
-        if self.optimizer.is_some() {
-            let losses = self.network.finish()?;
-            arrived = self.arrived(losses);
-        }
+        let mut losses = Vec::new();
         if let Some(own) = &self.optimizer {
+            losses = arrived(self.network.finish()?);
             params.copy_from_slice(self.network.sync_weights_to_cpu()?);
             *optimizer = own.to_cpu()?;
         }
@@ -152,6 +158,17 @@ impl Accelerator<Network> for GpuTrainer {
                 model.set_buffer(&buffer)?;
             }
         }
-        Ok(arrived)
+        Ok(losses)
+    }
+
+    fn carried(&mut self) -> Result<Carried> {
+        let scale = self.network.loss_scale_state();
+        Ok(Carried {
+            loss_scale: scale.map(|scale| CarriedScale {
+                value: scale.initial,
+                good_steps: scale.good_steps,
+            }),
+            residual: self.network.compression_residual()?.unwrap_or_default(),
+        })
     }
 }

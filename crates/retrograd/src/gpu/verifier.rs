@@ -87,7 +87,7 @@ impl Device<Network> for GpuVerifier {
             ..Default::default()
         };
         let mut trajectory = Trajectory::default();
-        for _ in 0..steps {
+        while trajectory.losses.len() < steps {
             network.train_step_gpu_native_with_options(
                 &x,
                 &target,
@@ -95,9 +95,14 @@ impl Device<Network> for GpuVerifier {
                 &mut state,
                 &options,
             )?;
+            let arrived = network.finish()?;
+            // Left out with a loss scale that was too large: made again with half of it.
+            if arrived.iter().any(|step| step.overflowed) {
+                continue;
+            }
+            trajectory.losses.extend(arrived.iter().map(|l| l.loss));
             trajectory.grads.push(cast(&network.gradients()?));
         }
-        trajectory.losses = network.finish()?.iter().map(|l| l.loss).collect();
         trajectory.params = cast(network.sync_weights_to_cpu()?);
         Ok(trajectory)
     }

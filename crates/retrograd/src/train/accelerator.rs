@@ -1,5 +1,7 @@
 //! Steps that are computed elsewhere than on the CPU.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Clip, Example};
 use crate::optim::Optimizer;
 use crate::{Loss, Model, Pass, Result};
@@ -56,6 +58,26 @@ pub struct Arrived {
     pub updated: bool,
 }
 
+/// What an accelerator knows beside parameters and optimizer; a checkpoint holds it, so that a run
+/// goes on to the same bits.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Carried {
+    /// Mixed precision's scale on the loss.
+    pub loss_scale: Option<CarriedScale>,
+    /// What 16 bits took from gradients that were sent compressed, in the stored order; the next one
+    /// gets it. Empty where none was.
+    pub residual: Vec<f32>,
+}
+
+/// A loss scale in the middle of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CarriedScale {
+    /// A power of two.
+    pub value: f32,
+    /// Good steps made with it.
+    pub good_steps: u32,
+}
+
 /// Computes steps of a model on another device.
 pub trait Accelerator<M: Model> {
     /// The device's name, for the report.
@@ -93,8 +115,13 @@ pub trait Accelerator<M: Model> {
         optimizer: &mut Optimizer<f32>,
         model: &mut M,
     ) -> Result<Vec<Arrived>>;
+
+    /// What a checkpoint holds beside what was synchronised.
+    fn carried(&mut self) -> Result<Carried> {
+        Ok(Carried::default())
+    }
 }
 
 /// Makes an accelerator from the state that a run begins or goes on with.
 pub type MakeAccelerator<'a, M> =
-    Box<dyn FnOnce(&M, &[f32], &Optimizer<f32>) -> Result<Box<dyn Accelerator<M>>> + 'a>;
+    Box<dyn FnOnce(&M, &[f32], &Optimizer<f32>, &Carried) -> Result<Box<dyn Accelerator<M>>> + 'a>;

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::accelerator::CarriedScale;
 use super::files::{NamedTensor, TensorFile, Values};
 use super::step::find_bad;
 use crate::optim::Optimizer;
@@ -18,6 +19,9 @@ use crate::{Buffer, Error, Layout, Model, Result};
 pub const MODEL_FORMAT: &str = "retrograd-model-1";
 /// `format` in the metadata of a checkpoint.
 pub const CHECKPOINT_FORMAT: &str = "retrograd-checkpoint-1";
+
+/// Before the names of what compression took from gradients.
+const RESIDUAL: &str = "compression/residual/";
 
 /// Where a run stands: everything beside tensors that decides how it goes on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,6 +39,9 @@ pub struct Progress {
     pub skipped: u64,
     /// The best figure so far.
     pub best: Option<Best>,
+    /// Mixed precision on a GPU: the loss scale.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<CarriedScale>,
     /// Seconds in steps.
     #[serde(with = "exact")]
     pub stepping: f64,
@@ -109,12 +116,17 @@ pub fn make_checkpoint(
     file: &mut TensorFile,
     layout: &Layout,
     optimizer: &Optimizer<f32>,
+    residual: &[f32],
     progress: &Progress,
 ) {
     let names = optimizer.spec().state_names();
     for (state, name) in optimizer.state().iter().zip(names) {
         let prefix = format!("optimizer/{name}/");
         file.tensors.extend(flat_tensors(layout, state, &prefix));
+    }
+    if !residual.is_empty() {
+        file.tensors
+            .extend(flat_tensors(layout, residual, RESIDUAL));
     }
     let json = |value: serde_json::Result<String>| value.expect("plain values");
     let metadata = &mut file.metadata;
@@ -183,7 +195,10 @@ pub fn take_weights<M: Model>(file: &TensorFile, path: &Path, model: &mut M) -> 
     let params = flat_vector(file, path, model.layout(), "")?;
     let buffers = model.buffers();
     for tensor in &file.tensors {
-        if tensor.name.starts_with("optimizer/") || model.layout().get(&tensor.name).is_some() {
+        let is_state = ["optimizer/", RESIDUAL]
+            .iter()
+            .any(|p| tensor.name.starts_with(p));
+        if is_state || model.layout().get(&tensor.name).is_some() {
             continue;
         }
         let Some(own) = buffers.iter().find(|b| b.name == tensor.name) else {
@@ -228,6 +243,16 @@ pub fn load_weights<M: Model>(path: &Path, model: &mut M) -> Result<(Vec<f32>, M
         .filter_map(|(k, v)| Some((k.strip_prefix("task/")?.to_string(), v)))
         .collect();
     Ok((params, task))
+}
+
+/// Takes back what compression took from gradients; empty where there is none.
+pub fn take_residual(file: &TensorFile, path: &Path, layout: &Layout) -> Result<Vec<f32>> {
+    let mut names = file.tensors.iter().map(|t| &t.name);
+    if names.any(|name| name.starts_with(RESIDUAL)) {
+        flat_vector(file, path, layout, RESIDUAL)
+    } else {
+        Ok(Vec::new())
+    }
 }
 
 /// Takes back optimizer state and progress.

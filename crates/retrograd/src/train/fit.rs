@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::checkpoint::{
-    Best, Progress, make_checkpoint, take_progress, take_weights, weights_file,
+    Best, Progress, make_checkpoint, take_progress, take_residual, take_weights, weights_file,
 };
 use super::files::TensorFile;
 use super::folder::{MetricsFile, RunFolder};
 use super::report;
 use super::step::{BadNumber, Clip, Stepper, find_bad};
 use super::{
-    Accelerator, Arrived, CHECKPOINT_SECONDS, Event, Example, Experiment, MakeAccelerator, Mode,
-    Observer, OnNan, Record, Specimen, Summary, Task, TrainSpec, Verification,
+    Accelerator, Arrived, CHECKPOINT_SECONDS, Carried, Event, Example, Experiment, MakeAccelerator,
+    Mode, Observer, OnNan, Record, Specimen, Summary, Task, TrainSpec, Verification,
 };
 use crate::rng::Key;
 use crate::verify::{self, Link, Report, Row};
@@ -35,6 +35,8 @@ pub(super) struct Fit<'a, T: Task> {
     /// Where steps are computed, if not here, and the step that it began with.
     accelerator: Option<Box<dyn Accelerator<T::Model>>>,
     accelerated_from: u64,
+    /// What an accelerator knows beside parameters and optimizer, as of the last save.
+    carried: Carried,
     example: Option<Example<T::Model>>,
     progress: Progress,
     records: Vec<Record>,
@@ -86,6 +88,7 @@ impl<'a, T: Task> Fit<'a, T> {
             stepper,
             accelerator: None,
             accelerated_from: 0,
+            carried: Carried::default(),
             example: None,
             progress: Progress {
                 seed: spec.seed,
@@ -106,7 +109,12 @@ impl<'a, T: Task> Fit<'a, T> {
             return Ok(());
         };
         let stepper = &self.stepper;
-        let made = make(self.task.model(), &stepper.params, &stepper.optimizer)?;
+        let made = make(
+            self.task.model(),
+            &stepper.params,
+            &stepper.optimizer,
+            &self.carried,
+        )?;
         if made.mode() == Mode::Native && self.spec.accumulate > 1 {
             return Err(Error::invalid(
                 "train.accumulate",
@@ -143,6 +151,10 @@ impl<'a, T: Task> Fit<'a, T> {
         let model = self.task.model_mut();
         self.stepper.params = take_weights(&file, &path, model)?;
         self.progress = take_progress(&file, &path, model.layout(), &mut self.stepper.optimizer)?;
+        self.carried = Carried {
+            loss_scale: self.progress.loss_scale,
+            residual: take_residual(&file, &path, model.layout())?,
+        };
         if self.progress.seed != self.spec.seed {
             return Err(Error::file(
                 &path,
@@ -350,7 +362,10 @@ impl<'a, T: Task> Fit<'a, T> {
                 self.accelerator = Some(accelerator);
                 Ok(())
             }
-            Err(error) => self.not_finite(error, self.progress.step),
+            Err(error) => {
+                self.carried = accelerator.carried()?;
+                self.not_finite(error, self.progress.step)
+            }
         }
     }
 
@@ -375,6 +390,7 @@ impl<'a, T: Task> Fit<'a, T> {
             let stepper = &mut self.stepper;
             let model = self.task.model_mut();
             accelerator.sync(&mut stepper.params, &mut stepper.optimizer, model)?;
+            self.carried = accelerator.carried()?;
         }
         // The parameters are those before this step: the last good state, unless the step before
         // made them overflow. Then `save` refuses them and the older checkpoint stays.
@@ -516,7 +532,18 @@ impl<'a, T: Task> Fit<'a, T> {
         let mut file = weights_file(model, &self.stepper.params, &metadata);
         file.metadata.insert("model".into(), own);
         let optimizer = &self.stepper.optimizer;
-        make_checkpoint(&mut file, model.layout(), optimizer, &self.progress);
+        if let Some(accelerator) = &mut self.accelerator {
+            self.carried = accelerator.carried()?;
+        }
+        self.progress.loss_scale = self.carried.loss_scale;
+        let residual = &self.carried.residual;
+        make_checkpoint(
+            &mut file,
+            model.layout(),
+            optimizer,
+            residual,
+            &self.progress,
+        );
         let path = folder.checkpoint();
         file.write(&path)?;
         self.progress.saving += start.elapsed().as_secs_f64();

@@ -20,7 +20,9 @@ mod task;
 mod tests;
 mod verification;
 
-pub use accelerator::{Accelerator, Arrived, MakeAccelerator, Mode, Placement, Precision};
+pub use accelerator::{
+    Accelerator, Arrived, Carried, CarriedScale, MakeAccelerator, Mode, Placement, Precision,
+};
 pub use checkpoint::{Metadata, load_weights};
 pub use event::{Event, Observer, Quiet, Record, Summary};
 pub use experiment::{CHECKPOINT_SECONDS, Experiment, OnNan, TrainSpec};

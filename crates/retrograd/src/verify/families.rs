@@ -6,6 +6,7 @@ use super::bundle::Bundle;
 use super::chain::Options;
 use super::report::{Link, Report};
 use crate::Result;
+use crate::train::Precision;
 
 /// Where a bundle is computed in f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,12 +14,15 @@ pub enum On {
     /// The CPU's kernels.
     #[default]
     Cpu,
-    /// A GPU.
-    Gpu,
+    /// A GPU, in 32 bits or mixed precision.
+    Gpu(Precision),
 }
 
 /// The check of a bundle.
 pub type Against = fn(&Bundle, &Options) -> Result<Report>;
+
+/// The check of a bundle on a GPU.
+pub type AgainstOnGpu = fn(&Bundle, Precision, &Options) -> Result<Report>;
 
 /// A model family as the verifier sees it.
 pub struct Family {
@@ -31,7 +35,7 @@ pub struct Family {
     /// Small models for the built-in chain and its mutants.
     pub built_in: fn() -> Vec<BuiltIn>,
     /// A bundle on the GPU, where the family has kernels for one.
-    pub gpu: Option<Against>,
+    pub gpu: Option<AgainstOnGpu>,
 }
 
 const BUNDLE: &str = "retrograd-reference-1";
@@ -85,10 +89,11 @@ pub fn built_in() -> Vec<BuiltIn> {
 
 /// A network's bundle on the adapter that is chosen where none is named.
 #[cfg(feature = "gpu")]
-fn network_on_gpu(bundle: &Bundle, options: &Options) -> Result<Report> {
+fn network_on_gpu(bundle: &Bundle, precision: Precision, options: &Options) -> Result<Report> {
     use crate::gpu::{Choice, Gpu, GpuVerifier};
     let gpu = Gpu::open(&Choice::Auto)?;
-    super::against::against_on::<crate::nn::Network>(bundle, &mut GpuVerifier::new(&gpu), options)
+    let mut device = GpuVerifier::with_precision(&gpu, precision);
+    super::against::against_on::<crate::nn::Network>(bundle, &mut device, options)
 }
 
 /// Checks a bundle of any family. One that nothing here can check is reported as unchecked.
@@ -109,8 +114,8 @@ pub fn check_bundle(bundle: &Bundle, on: On, options: &Options) -> Result<Report
     };
     match (on, family.gpu) {
         (On::Cpu, _) => (family.cpu)(bundle, options),
-        (On::Gpu, Some(gpu)) => gpu(bundle, options),
-        (On::Gpu, None) => Ok(unchecked(
+        (On::Gpu(precision), Some(gpu)) => gpu(bundle, precision, options),
+        (On::Gpu(_), None) => Ok(unchecked(
             bundle,
             Link::Gpu,
             format!("the family {:?} has no GPU kernels", family.name),

@@ -140,7 +140,9 @@ pub fn sample<M: Model>(
     // The first gradient of a trajectory is the evaluation's.
     let more = (optimizers.len() * steps.saturating_sub(1)) as u64;
     let whole = cost.saturating_mul(more);
-    let is_cheap = whole.saturating_mul(evaluations as u64) <= plan.roundings;
+    // The optimizer is f32's whatever the model's numbers are.
+    let is_cheap = granted.bits == Granted::EXACT.bits
+        && whole.saturating_mul(evaluations as u64) <= plan.roundings;
     let runs = parallel::isolated(evaluations, |i| {
         let optimizers = if is_cheap { optimizers } else { &[] };
         run(subject, granted, optimizers, steps, plan.seed + i as u64)
@@ -193,7 +195,7 @@ fn equivalent_change<M: Model>(
     }
 }
 
-/// Trajectories of long subjects: gradients in f64 on both sides of the parameters, each element
+/// Trajectories of long subjects, and of models with fewer bits than their optimizer: gradients in f64 on both sides of the parameters, each element
 /// and the loss off by a normal draw of the spread that the evaluation's runs have there, the
 /// optimizer's own arithmetic on the number that rounds.
 fn perturbed<M: Model>(

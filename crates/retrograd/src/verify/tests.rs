@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::rng::Key;
+use crate::train::Precision;
 use crate::{Grads, Layout, Model, Pass, Scalar, Target};
 
 /// Where the model is wrong.
@@ -381,7 +382,7 @@ fn every_bundle_of_a_family_that_is_built_passes() {
 fn what_nothing_can_check_is_unchecked_and_does_not_pass() {
     let path = format!("{REFERENCE}/loss_l1.safetensors");
     let mut bundle = Bundle::read(path).unwrap();
-    let report = check_bundle(&bundle, On::Gpu, &quick());
+    let report = check_bundle(&bundle, On::Gpu(Precision::F32), &quick());
     // Without GPU kernels this says so; with them it checks.
     assert!(report.is_ok());
     bundle.model["family"] = "telepathy".into();
