@@ -171,3 +171,27 @@ fn a_run_resumed_on_the_gpu_has_the_bits_of_one_that_was_not() {
     train(folder, &["--resume", "mixed-resumed", "--epochs", "5"]);
     train(folder, &["--resume", "compressed-resumed", "--epochs", "5"]);
 }
+
+/// Losses of native steps arrive late; the step that is blamed is the one that failed.
+#[test]
+fn a_step_that_is_not_finite_is_named_rightly_wherever_it_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    experiment(
+        folder,
+        "optimizer = { kind = \"sgd\", lr = 1e30 }\nepochs = 4",
+    );
+    for (out, device) in [
+        ("cpu", &["--device", "cpu"][..]),
+        ("hybrid", &["--device", "gpu", "--mode", "hybrid"]),
+        ("native", &["--device", "gpu"]),
+    ] {
+        let all = [&["train", "test.toml", "--out", out], device].concat();
+        let (code, _, stderr) = run(folder, &all);
+        assert_eq!(code, 2, "{stderr}");
+        assert!(
+            stderr.contains("step 1: the loss is not finite"),
+            "{out}: {stderr}"
+        );
+    }
+}

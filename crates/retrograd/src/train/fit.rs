@@ -221,7 +221,7 @@ impl<'a, T: Task> Fit<'a, T> {
             let step = self.step(per_epoch);
             self.progress.stepping += start.elapsed().as_secs_f64();
             if let Err(bad) = step {
-                self.not_finite(bad, before)?;
+                self.not_finite(bad)?;
             }
             if self.progress.step.is_multiple_of(per_epoch) {
                 let epoch = self.progress.step / per_epoch;
@@ -364,13 +364,14 @@ impl<'a, T: Task> Fit<'a, T> {
             }
             Err(error) => {
                 self.carried = accelerator.carried()?;
-                self.not_finite(error, self.progress.step)
+                self.not_finite(error)
             }
         }
     }
 
-    /// A step that failed: nothing has changed in it but running statistics.
-    fn not_finite(&mut self, error: StepError, step: u64) -> Result<()> {
+    /// The step after `progress.step` failed: nothing has changed in it but running statistics.
+    fn not_finite(&mut self, error: StepError) -> Result<()> {
+        let step = self.progress.step;
         let bad = match error {
             StepError::Other(error) => return Err(error),
             StepError::Bad(bad) => bad,
