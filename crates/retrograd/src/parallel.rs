@@ -9,13 +9,17 @@
 //! Deterministic: everything here, given closures that depend on their piece alone. Not promised:
 //! the order in which closures run, and the thread they run on.
 
+mod crew;
+
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use rayon::prelude::*;
+
+use self::crew::Crew;
 
 /// Runs a closure with at most `threads` threads for everything below it; 0 means all cores.
 pub fn with_threads<R: Send>(threads: usize, run: impl FnOnce() -> R + Send) -> R {
@@ -31,27 +35,24 @@ pub fn threads() -> usize {
     rayon::current_num_threads()
 }
 
-/// Threads that look for work without sleeping, for the thread that has some. A step is dozens of
-/// short parallel parts with serial ones between them; rayon puts idle threads to sleep within
-/// microseconds, and to wake a sleeping core costs more than such a part (14 µs each in a step of
-/// mlp-256 on a virtual machine).
+/// A crew and how many of the pool's threads are with it.
 struct Watch {
-    /// When the last parallel part began, in nanoseconds.
-    last: AtomicU64,
-    /// Threads that still watch, or are about to.
+    crew: Crew,
+    /// Threads that were called and have not come yet.
+    called: AtomicUsize,
+    /// Threads that watch for work now.
     watching: AtomicUsize,
-    /// Threads that have begun to watch in this round.
-    begun: AtomicUsize,
 }
 
 /// Idle for this long, a thread may sleep (nanoseconds).
 const PATIENCE: u64 = 200_000;
-/// Then it gives way in any case, and the next parallel part starts another round: a thread that
-/// was caught watching in the middle of another job gets back to it.
+/// Then it gives way in any case, and the next parallel part calls it again: a thread that was
+/// caught watching in the middle of another job gets back to it.
 const ROUND: u64 = 10_000_000;
 
 thread_local! {
     static WATCH: RefCell<Option<Arc<Watch>>> = const { RefCell::new(None) };
+    /// Whether this thread watches for another, or is in the middle of a job for its own crew.
     static WATCHING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -60,93 +61,171 @@ fn nanoseconds() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// Called where a parallel part begins. Changes when work is done, never what.
-fn rouse() {
-    let Some(own) = rayon::current_thread_index() else {
-        return;
-    };
+/// This thread's crew, if all of its helpers are awake; otherwise calls them. Changes when work is
+/// done, never what.
+fn crew() -> Option<Arc<Watch>> {
+    let own = rayon::current_thread_index()?;
     static CORES: OnceLock<usize> = OnceLock::new();
     let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
     let others = rayon::current_num_threads() - 1;
-    if others == 0 || cores == 1 || WATCHING.get() {
-        return;
+    let helpers = others.min(cores - 1);
+    if helpers == 0 || WATCHING.get() {
+        return None;
     }
-    WATCH.with_borrow_mut(|watch| {
-        let watch = watch.get_or_insert_with(|| {
+    let watch = WATCH.with_borrow_mut(|watch| {
+        let new = || {
             Arc::new(Watch {
-                last: AtomicU64::new(0),
+                crew: Crew::new(helpers + 1),
+                called: AtomicUsize::new(0),
                 watching: AtomicUsize::new(0),
-                begun: AtomicUsize::new(0),
             })
-        });
-        let now = nanoseconds();
-        watch.last.store(now, Ordering::Relaxed);
-        if watch.watching.load(Ordering::Acquire) > 0 {
-            return;
-        }
-        watch.watching.store(others, Ordering::Release);
-        watch.begun.store(0, Ordering::Release);
-        let watch = watch.clone();
-        rayon::spawn_broadcast(move |context| {
-            if context.index() == own {
-                return;
-            }
-            if watch.begun.fetch_add(1, Ordering::AcqRel) < cores - 1 && !WATCHING.replace(true) {
-                watch_for_work(&watch, now);
-                WATCHING.set(false);
-            }
-            watch.watching.fetch_sub(1, Ordering::AcqRel);
-        });
+        };
+        watch.get_or_insert_with(new).clone()
     });
+    if watch.watching.load(Ordering::Relaxed) == helpers {
+        return Some(watch);
+    }
+    if watch.called.load(Ordering::Acquire) == 0 {
+        watch.called.store(others, Ordering::Release);
+        rayon::spawn_broadcast(move |context| {
+            if context.index() != own {
+                if !WATCHING.replace(true) {
+                    watch_for_work(&watch, helpers);
+                    WATCHING.set(false);
+                }
+                watch.called.fetch_sub(1, Ordering::AcqRel);
+            }
+        });
+    }
+    None
 }
 
-fn watch_for_work(watch: &Watch, start: u64) {
-    loop {
-        if rayon::yield_now() == Some(rayon::Yield::Executed) {
-            continue;
-        }
-        let now = nanoseconds();
-        let idle = now.saturating_sub(watch.last.load(Ordering::Relaxed));
-        if idle > PATIENCE || now - start > ROUND {
-            return;
-        }
-        // Others on a busy machine go first.
-        std::thread::yield_now();
+/// Helps the crew, and others as rayon does, until there has been nothing to do for a while.
+fn watch_for_work(watch: &Watch, helpers: usize) {
+    let member = 1 + watch.watching.fetch_add(1, Ordering::SeqCst);
+    if member > helpers {
+        watch.watching.fetch_sub(1, Ordering::SeqCst);
+        return;
     }
+    let start = nanoseconds();
+    let mut last = start;
+    let mut seen = 0;
+    for turn in 1_u32.. {
+        let mut busy = false;
+        for _ in 0..32 {
+            busy |= watch.crew.help(member, &mut seen);
+            std::hint::spin_loop();
+        }
+        busy |= rayon::yield_now() == Some(rayon::Yield::Executed);
+        let now = nanoseconds();
+        if busy {
+            last = now;
+        }
+        if now - last > PATIENCE || now - start > ROUND {
+            break;
+        }
+        if turn.is_multiple_of(8) {
+            // Others on a busy machine go first.
+            std::thread::yield_now();
+        }
+    }
+    watch.watching.fetch_sub(1, Ordering::SeqCst);
+    // A job that counts on this thread may have been opened meanwhile.
+    watch.crew.help(member, &mut seen);
 }
 
 /// Calls `work(piece)` for every piece, in parallel if `parallel`.
 pub fn for_each(pieces: usize, parallel: bool, work: impl Fn(usize) + Send + Sync) {
-    if parallel && pieces > 1 {
-        rouse();
-        (0..pieces).into_par_iter().with_max_len(1).for_each(work);
-    } else {
+    if !parallel || pieces <= 1 || threads() == 1 {
         (0..pieces).for_each(work);
+    } else if let Some(watch) = crew() {
+        WATCHING.set(true);
+        let _done = Watched;
+        watch.crew.run(pieces, &work);
+    } else {
+        (0..pieces).into_par_iter().with_max_len(1).for_each(work);
+    }
+}
+
+/// Ends the time in which a thread works for its own crew.
+struct Watched;
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        WATCHING.set(false);
+    }
+}
+
+/// A slice of which pieces of work own disjoint parts.
+struct Parts<'a, T> {
+    first: *mut T,
+    len: usize,
+    owner: PhantomData<&'a mut [T]>,
+}
+
+#[allow(
+    unsafe_code,
+    reason = "it hands out disjoint parts of an exclusive borrow"
+)]
+// SAFETY: every element is used by one piece, on one thread at a time.
+unsafe impl<T: Send> Sync for Parts<'_, T> {}
+#[allow(unsafe_code, reason = "as above")]
+// SAFETY: as above.
+unsafe impl<T: Send> Send for Parts<'_, T> {}
+
+impl<'a, T> Parts<'a, T> {
+    fn new(data: &'a mut [T]) -> Self {
+        Parts {
+            first: data.as_mut_ptr(),
+            len: data.len(),
+            owner: PhantomData,
+        }
+    }
+
+    /// Where it begins. A method, so that closures borrow all of it, not the pointer alone.
+    fn pointer(&self) -> *mut T {
+        self.first
+    }
+
+    /// The elements of the range that exist.
+    ///
+    /// # Safety
+    /// No two ranges that are in use at a time overlap.
+    #[allow(unsafe_code, reason = "the caller's promise")]
+    unsafe fn part(&self, range: std::ops::Range<usize>) -> &'a mut [T] {
+        let (start, end) = (range.start.min(self.len), range.end.min(self.len));
+        // SAFETY: within the borrow that `new` took, and disjoint from all others by the promise.
+        unsafe { std::slice::from_raw_parts_mut(self.first.add(start), end.saturating_sub(start)) }
+    }
+
+    /// Chunk `i` of those of length `len`.
+    ///
+    /// # Safety
+    /// Every chunk of one length is asked for once.
+    #[allow(unsafe_code, reason = "the caller's promise")]
+    unsafe fn chunk(&self, i: usize, len: usize) -> &'a mut [T] {
+        // SAFETY: chunks don't overlap.
+        unsafe { self.part(i * len..(i + 1) * len) }
     }
 }
 
 /// Cuts `out` into chunks of `len` (the last may be shorter); `work(i, chunk)` owns chunk `i`.
+#[allow(unsafe_code, reason = "chunks are disjoint")]
 pub fn for_each_chunk<T: Send>(
     out: &mut [T],
     len: usize,
     parallel: bool,
     work: impl Fn(usize, &mut [T]) + Send + Sync,
 ) {
-    if parallel && out.len() > len {
-        rouse();
-        out.par_chunks_mut(len)
-            .with_max_len(1)
-            .enumerate()
-            .for_each(|(i, chunk)| work(i, chunk));
-    } else {
-        out.chunks_mut(len)
-            .enumerate()
-            .for_each(|(i, chunk)| work(i, chunk));
-    }
+    let pieces = out.len().div_ceil(len);
+    let out = Parts::new(out);
+    // SAFETY: `for_each` calls for every piece once.
+    for_each(pieces, parallel, |i| work(i, unsafe { out.chunk(i, len) }));
 }
 
 /// Two arrays cut side by side: `work(i, a, b)` owns the i-th chunk of both. They must cut into
 /// the same number of chunks.
+#[allow(unsafe_code, reason = "chunks are disjoint")]
 pub fn for_each_chunk2<A: Send, B: Send>(
     a: &mut [A],
     a_len: usize,
@@ -155,20 +234,14 @@ pub fn for_each_chunk2<A: Send, B: Send>(
     parallel: bool,
     work: impl Fn(usize, &mut [A], &mut [B]) + Send + Sync,
 ) {
+    let pieces = a.len().div_ceil(a_len).min(b.len().div_ceil(b_len));
     debug_assert_eq!(a.len().div_ceil(a_len), b.len().div_ceil(b_len));
-    if parallel && a.len() > a_len {
-        rouse();
-        a.par_chunks_mut(a_len)
-            .with_max_len(1)
-            .zip(b.par_chunks_mut(b_len))
-            .enumerate()
-            .for_each(|(i, (a, b))| work(i, a, b));
-    } else {
-        a.chunks_mut(a_len)
-            .zip(b.chunks_mut(b_len))
-            .enumerate()
-            .for_each(|(i, (a, b))| work(i, a, b));
-    }
+    let (a, b) = (Parts::new(a), Parts::new(b));
+    for_each(pieces, parallel, |i| {
+        // SAFETY: `for_each` calls for every piece once.
+        let (a, b) = unsafe { (a.chunk(i, a_len), b.chunk(i, b_len)) };
+        work(i, a, b);
+    });
 }
 
 /// Three arrays of equal length cut alike.
@@ -180,25 +253,38 @@ pub fn for_each_chunk3<T: Send>(
     parallel: bool,
     work: impl Fn(usize, &mut [T], &mut [T], &mut [T]) + Send + Sync,
 ) {
-    if parallel && a.len() > len {
-        rouse();
-        a.par_chunks_mut(len)
-            .with_max_len(1)
-            .zip(b.par_chunks_mut(len))
-            .zip(c.par_chunks_mut(len))
-            .enumerate()
-            .for_each(|(i, ((a, b), c))| work(i, a, b, c));
-    } else {
-        a.chunks_mut(len)
-            .zip(b.chunks_mut(len))
-            .zip(c.chunks_mut(len))
-            .enumerate()
-            .for_each(|(i, ((a, b), c))| work(i, a, b, c));
-    }
+    let pieces = a.len().div_ceil(len);
+    for_each_chunks([a, b, c], [len; 3], pieces, parallel, |i, [a, b, c]| {
+        work(i, a, b, c);
+    });
 }
 
-/// Several arrays cut side by side: `work(i, chunks)` owns the i-th chunk of every one. An array
-/// that is empty, or whose length is 0, gives empty chunks.
+/// Elements per chunk of [`fill`] and [`copy`], a microsecond or less, and from where on chunks go
+/// to threads.
+const PLAIN: usize = 1 << 13;
+const PLAIN_PARALLEL: usize = 1 << 14;
+
+/// Every element becomes `value`.
+pub fn fill<T: Copy + Send + Sync>(out: &mut [T], value: T) {
+    let parallel = out.len() >= PLAIN_PARALLEL;
+    for_each_chunk(out, PLAIN, parallel, |_, out| out.fill(value));
+}
+
+/// Copies an array of equal length.
+///
+/// # Panics
+/// Where the lengths differ.
+pub fn copy<T: Copy + Send + Sync>(from: &[T], to: &mut [T]) {
+    assert_eq!(from.len(), to.len(), "arrays of one length");
+    let parallel = to.len() >= PLAIN_PARALLEL;
+    for_each_chunk(to, PLAIN, parallel, |i, to| {
+        to.copy_from_slice(&from[i * PLAIN..i * PLAIN + to.len()]);
+    });
+}
+
+/// Several arrays cut side by side: `work(i, chunks)` owns the i-th chunk of every one. The last
+/// piece owns what is left. An array that is empty, or whose length is 0, gives empty chunks.
+#[allow(unsafe_code, reason = "chunks are disjoint")]
 pub fn for_each_chunks<T: Send, const A: usize>(
     arrays: [&mut [T]; A],
     lens: [usize; A],
@@ -206,42 +292,21 @@ pub fn for_each_chunks<T: Send, const A: usize>(
     parallel: bool,
     work: impl Fn(usize, [&mut [T]; A]) + Send + Sync,
 ) {
-    fn halves<T: Send, const A: usize>(
-        arrays: [&mut [T]; A],
-        lens: &[usize; A],
-        first: usize,
-        pieces: usize,
-        parallel: bool,
-        work: &(impl Fn(usize, [&mut [T]; A]) + Send + Sync),
-    ) {
-        if pieces <= 1 {
-            return work(first, arrays);
-        }
-        let half = pieces / 2;
-        let mut rests: [&mut [T]; A] = std::array::from_fn(|_| &mut [][..]);
-        let mut array = 0;
-        let firsts = arrays.map(|slice| {
-            let at = (half * lens[array]).min(slice.len());
-            let (own, rest) = slice.split_at_mut(at);
-            rests[array] = rest;
-            array += 1;
-            own
+    let arrays = arrays.map(|array| Parts::new(array));
+    for_each(pieces, parallel, |i| {
+        let chunks = std::array::from_fn(|array| {
+            let len = lens[array];
+            let end = if i + 1 == pieces {
+                usize::MAX
+            } else {
+                (i + 1) * len
+            };
+            // SAFETY: ranges of different pieces don't overlap, and `for_each` calls for every
+            // piece once.
+            unsafe { arrays[array].part(i * len..end) }
         });
-        let a = || halves(firsts, lens, first, half, parallel, work);
-        let b = || halves(rests, lens, first + half, pieces - half, parallel, work);
-        if parallel {
-            rayon::join(a, b);
-        } else {
-            a();
-            b();
-        }
-    }
-    if parallel && pieces > 1 {
-        rouse();
-    }
-    if pieces > 0 {
-        halves(arrays, &lens, 0, pieces, parallel, &work);
-    }
+        work(i, chunks);
+    });
 }
 
 /// Calls `work(i, item)` for every item; each call owns its item. For workspaces: one per piece.
@@ -250,19 +315,7 @@ pub fn for_each_mut<T: Send>(
     parallel: bool,
     work: impl Fn(usize, &mut T) + Send + Sync,
 ) {
-    if parallel && items.len() > 1 {
-        rouse();
-        items
-            .par_iter_mut()
-            .with_max_len(1)
-            .enumerate()
-            .for_each(|(i, item)| work(i, item));
-    } else {
-        items
-            .iter_mut()
-            .enumerate()
-            .for_each(|(i, item)| work(i, item));
-    }
+    for_each_chunk(items, 1, parallel, |i, item| work(i, &mut item[0]));
 }
 
 /// Runs independent jobs, each alone on a thread of its own: everything parallel inside a job
@@ -317,97 +370,78 @@ pub fn background(
         .spawn(work)
 }
 
-/// Output that can be cut in two where a piece begins, so that every piece owns its own part.
-pub trait Cut: Send + Sized {
-    /// The part before `piece`, and the part from it on.
-    fn cut(self, piece: usize) -> (Self, Self);
+/// Output of which every piece owns its own part.
+pub trait Owned: Send + Sync {
+    /// What a piece gets.
+    type Part;
+
+    /// The part of a piece.
+    ///
+    /// # Safety
+    /// No piece is asked for while its part is in use.
+    #[allow(unsafe_code, reason = "disjoint parts, handed out by number")]
+    unsafe fn part(&self, piece: usize) -> Self::Part;
 }
 
 /// An array whose pieces have different lengths: piece `p` owns the elements from
 /// `bounds[p] · width` to `bounds[p + 1] · width`.
 pub struct Uneven<'a, T> {
-    data: &'a mut [T],
-    start: usize,
+    data: Parts<'a, T>,
     bounds: &'a [u32],
     width: usize,
 }
 
 impl<'a, T> Uneven<'a, T> {
     /// The whole array. An empty array may have any bounds: every piece then owns nothing.
+    ///
+    /// # Panics
+    /// Where the bounds are not in order.
     pub fn new(data: &'a mut [T], bounds: &'a [u32], width: usize) -> Self {
         let width = if data.is_empty() { 0 } else { width };
+        assert!(bounds.is_sorted(), "the bounds of pieces are in order");
         debug_assert_eq!(data.len(), bounds[bounds.len() - 1] as usize * width);
         Uneven {
-            data,
-            start: 0,
+            data: Parts::new(data),
             bounds,
             width,
         }
     }
+}
 
-    /// The piece's own elements.
-    pub fn into_slice(self) -> &'a mut [T] {
-        self.data
+#[allow(unsafe_code, reason = "bounds are in order, so parts are disjoint")]
+impl<'a, T: Send> Owned for Uneven<'a, T> {
+    type Part = &'a mut [T];
+
+    unsafe fn part(&self, piece: usize) -> &'a mut [T] {
+        let [start, end] = [piece, piece + 1].map(|p| self.bounds[p] as usize * self.width);
+        // SAFETY: the caller's promise, and the bounds are in order.
+        unsafe { self.data.part(start..end) }
     }
 }
 
-impl<T: Send> Cut for Uneven<'_, T> {
-    fn cut(self, piece: usize) -> (Self, Self) {
-        let at = self.bounds[piece] as usize * self.width;
-        let (left, right) = self.data.split_at_mut(at - self.start);
-        let part = |data, start| Uneven {
-            data,
-            start,
-            bounds: self.bounds,
-            width: self.width,
-        };
-        (part(left, self.start), part(right, at))
+#[allow(unsafe_code, reason = "as for its members")]
+impl<A: Owned, B: Owned> Owned for (A, B) {
+    type Part = (A::Part, B::Part);
+
+    unsafe fn part(&self, piece: usize) -> Self::Part {
+        // SAFETY: the caller's promise.
+        unsafe { (self.0.part(piece), self.1.part(piece)) }
     }
 }
 
-impl<A: Cut, B: Cut> Cut for (A, B) {
-    fn cut(self, piece: usize) -> (Self, Self) {
-        let (a, a_rest) = self.0.cut(piece);
-        let (b, b_rest) = self.1.cut(piece);
-        ((a, b), (a_rest, b_rest))
-    }
-}
-
-/// Calls `work(piece, owned)` for every piece of an output that is cut unevenly.
-pub fn for_each_cut<C: Cut>(
+/// Calls `work(piece, part)` for every piece of an output that is cut unevenly.
+pub fn for_each_cut<O: Owned>(
     pieces: usize,
     parallel: bool,
-    owned: C,
-    work: impl Fn(usize, C) + Send + Sync,
+    owned: O,
+    work: impl Fn(usize, O::Part) + Send + Sync,
 ) {
-    fn halve<C: Cut>(
-        first: usize,
-        pieces: usize,
-        parallel: bool,
-        owned: C,
-        work: &(impl Fn(usize, C) + Send + Sync),
-    ) {
-        match pieces {
-            0 => {}
-            1 => work(first, owned),
-            _ => {
-                let half = pieces / 2;
-                let (left, right) = owned.cut(first + half);
-                let left = || halve(first, half, parallel, left, work);
-                let right = || halve(first + half, pieces - half, parallel, right, work);
-                if parallel {
-                    rayon::join(left, right);
-                } else {
-                    left();
-                    right();
-                }
-            }
-        }
-    }
-    if parallel && pieces > 1 {
-        rouse();
-    }
-    halve(0, pieces, parallel, owned, &work);
+    for_each(pieces, parallel, |piece| {
+        #[allow(unsafe_code, reason = "disjoint parts")]
+        // SAFETY: `for_each` calls for every piece once.
+        let part = unsafe { owned.part(piece) };
+        work(piece, part);
+    });
 }
 
 /// Room to work in that a thread keeps.
@@ -486,22 +520,6 @@ impl Band<'_> {
     }
 }
 
-/// A pointer that pieces on other threads may use, each within its own band.
-#[derive(Clone, Copy)]
-struct Shared(*mut f32);
-#[allow(unsafe_code, reason = "see for_each_band")]
-// SAFETY: only for_each_band has one, and hands out disjoint parts.
-unsafe impl Send for Shared {}
-#[allow(unsafe_code, reason = "see for_each_band")]
-// SAFETY: as above.
-unsafe impl Sync for Shared {}
-
-impl Shared {
-    fn pointer(self) -> *mut f32 {
-        self.0
-    }
-}
-
 /// Cuts the images of `out` (samples × planes × plane_len) into bands of `band_len` of every
 /// plane: `work(sample, band)` owns its band.
 #[allow(
@@ -522,14 +540,14 @@ pub fn for_each_band(
     assert!(out.len().is_multiple_of(planes * plane_len) && band_len > 0);
     let samples = out.len() / (planes * plane_len);
     let bands = plane_len.div_ceil(band_len);
-    let first = Shared(out.as_mut_ptr());
+    let out = Parts::new(out);
     for_each(samples * bands, parallel, |piece| {
         let (sample, band) = (piece / bands, piece % bands);
         let start = band * band_len;
         let band = Band {
             // SAFETY: sample < samples, so this is within `out`, which is borrowed exclusively
             // until all pieces are done.
-            planes: unsafe { first.pointer().add(sample * planes * plane_len) },
+            planes: unsafe { out.pointer().add(sample * planes * plane_len) },
             count: planes,
             plane_len,
             start,
@@ -601,67 +619,4 @@ pub fn sum_cut_pieces(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn uneven_pieces_own_their_bounds() {
-        let bounds = [0, 2, 2, 5, 6];
-        let (mut a, mut b) = (vec![0; 12], vec![0; 6]);
-        let owned = (
-            Uneven::new(&mut a, &bounds, 2),
-            Uneven::new(&mut b, &bounds, 1),
-        );
-        for_each_cut(4, true, owned, |piece, (a, b)| {
-            a.into_slice().fill(piece + 1);
-            b.into_slice().fill(piece + 1);
-        });
-        assert_eq!(a, [1, 1, 1, 1, 3, 3, 3, 3, 3, 3, 4, 4]);
-        assert_eq!(b, [1, 1, 3, 3, 3, 4]);
-    }
-
-    #[test]
-    fn bands_cover_every_element_once() {
-        let (samples, planes, plane_len) = (3, 4, 50);
-        let mut out = vec![0.0; samples * planes * plane_len];
-        for_each_band(&mut out, planes, plane_len, 15, true, |sample, mut band| {
-            let start = band.start();
-            for p in 0..planes {
-                for (i, x) in band.plane(p).iter_mut().enumerate() {
-                    *x += ((sample * planes + p) * plane_len + start + i) as f32;
-                }
-            }
-        });
-        assert!(out.iter().enumerate().all(|(i, &x)| x == i as f32));
-    }
-
-    #[test]
-    fn room_within_room_is_other_room() {
-        with_scratch(4, |outer| {
-            outer.fill(1.0);
-            with_scratch(4, |inner| inner.fill(2.0));
-            assert_eq!(outer, [1.0; 4]);
-        });
-    }
-
-    #[test]
-    fn sums_of_pieces_have_the_same_bits_on_1_2_and_7_threads() {
-        let sum = |threads| {
-            with_threads(threads, || {
-                let mut out = vec![0.25_f32; 5000];
-                let mut workspace = Vec::new();
-                sum_pieces(37, &mut out, &mut workspace, true, |piece, row| {
-                    for (i, r) in row.iter_mut().enumerate() {
-                        *r = 1.0 / (1.0 + piece as f32 + i as f32);
-                    }
-                });
-                out
-            })
-        };
-        let one = sum(1);
-        assert_eq!(one, sum(2));
-        assert_eq!(one, sum(7));
-        let exact: f64 = 0.25 + (0..37).map(|p| 1.0 / (1.0 + f64::from(p))).sum::<f64>();
-        assert!((f64::from(one[0]) - exact).abs() < 1e-6);
-    }
-}
+mod tests;

@@ -102,8 +102,34 @@ pub fn load<S: Simd>(simd: S, x: &[f32]) -> f32x16<S> {
         f32x16::from_slice(simd, &x[..LANES])
     } else {
         let mut padded = [0.0; LANES];
-        padded[..x.len()].copy_from_slice(x);
+        copy_short(x, &mut padded[..x.len()]);
         f32x16::from_slice(simd, &padded)
+    }
+}
+
+/// Copies fewer than 16 numbers: two of 8 or of 4 that overlap, or one by one. A call of the C
+/// library's copy takes longer than that.
+#[inline(always)]
+fn copy_short(from: &[f32], to: &mut [f32]) {
+    #[inline(always)]
+    fn ends<const N: usize>(from: &[f32], to: &mut [f32]) -> bool {
+        if let (Some(&first), Some(&last)) = (from.first_chunk::<N>(), from.last_chunk::<N>())
+            && to.len() == from.len()
+        {
+            if let Some(to) = to.first_chunk_mut::<N>() {
+                *to = first;
+            }
+            if let Some(to) = to.last_chunk_mut::<N>() {
+                *to = last;
+            }
+            return true;
+        }
+        false
+    }
+    if !ends::<8>(from, to) && !ends::<4>(from, to) && !ends::<2>(from, to) {
+        for (to, &from) in to.iter_mut().zip(from) {
+            *to = from;
+        }
     }
 }
 
@@ -114,7 +140,7 @@ pub fn store<S: Simd>(v: f32x16<S>, y: &mut [f32]) {
         v.store_slice(&mut y[..LANES]);
     } else {
         let n = y.len();
-        y.copy_from_slice(&v.as_slice()[..n]);
+        copy_short(&v.as_slice()[..n], y);
     }
 }
 
@@ -264,18 +290,59 @@ pub fn prefetch(x: &[f32], at: usize, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if let Some(x) = x.get(at..at + len) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // Every line of 16 numbers, and that of the last where they don't begin with a line.
-        let lines = x.iter().step_by(16).chain(x.last());
-        for number in lines {
+        let fetch = |number: &f32| {
             #[allow(unsafe_code, reason = "the instruction has no safe form")]
             // SAFETY: every x86-64 has it, and it only takes note of an address.
             unsafe {
                 _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(number).cast());
             }
+        };
+        // Every line of 16 numbers, and that of the last where they don't begin with a line.
+        x.iter().step_by(LANES).for_each(fetch);
+        let offset = x.as_ptr().addr() % 64;
+        if offset + 4 * len > 64 * len.div_ceil(LANES) {
+            x.last().into_iter().for_each(fetch);
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (x, at, len);
+}
+
+/// Stores a whole line of numbers to memory without reading it into the caches first, where the
+/// line begins at `y` and the machine can; otherwise as ever. For results that no cache would hold
+/// until they are read. [`fence`] before another thread may read them.
+#[inline(always)]
+pub fn store_past_caches<S: Simd>(v: f32x16<S>, y: &mut [f32; LANES]) {
+    #[cfg(target_arch = "x86_64")]
+    if y.as_ptr().addr().is_multiple_of(64) {
+        use std::arch::x86_64::{_mm_loadu_ps, _mm_stream_ps};
+        let lanes: [f32; LANES] = v.into();
+        for (from, to) in lanes
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .zip(y.as_chunks_mut::<4>().0)
+        {
+            #[allow(unsafe_code, reason = "the instruction has no safe form")]
+            // SAFETY: every x86-64 has it; four numbers each, `to` at a multiple of 16 bytes.
+            unsafe {
+                _mm_stream_ps(to.as_mut_ptr(), _mm_loadu_ps(from.as_ptr()));
+            }
+        }
+        return;
+    }
+    v.store_slice(y);
+}
+
+/// What [`store_past_caches`] stored is there for all threads that are told so afterwards.
+#[inline(always)]
+pub fn fence() {
+    #[cfg(target_arch = "x86_64")]
+    #[allow(unsafe_code, reason = "the instruction has no safe form")]
+    // SAFETY: every x86-64 has it.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
 }
 
 #[cfg(test)]

@@ -190,13 +190,7 @@ impl GraphNetwork {
                 let (weight, bias) = (name("lin.weight"), name("bias"));
                 let linear = Linear::named(layout, &weight, Some(&bias), width, out);
                 init.extend([Init::glorot(width, out), Init::Zeros]);
-                let convolution = Convolution {
-                    propagation: Propagation::Normalised,
-                    linear,
-                    root: None,
-                    second: None,
-                    eps_at: 0,
-                };
+                let convolution = Convolution::new(Propagation::Normalised, linear);
                 Ok((Layer::Convolution(convolution), out, nodes))
             }
             GraphLayerSpec::Sage { out } => {
@@ -206,11 +200,8 @@ impl GraphNetwork {
                 let root = Linear::new(layout, &name("lin_r"), width, out, false);
                 init.extend([Init::fan_in(width); 3]);
                 let convolution = Convolution {
-                    propagation: Propagation::MeanOfNeighbors,
-                    linear,
                     root: Some(root),
-                    second: None,
-                    eps_at: 0,
+                    ..Convolution::new(Propagation::MeanOfNeighbors, linear)
                 };
                 Ok((Layer::Convolution(convolution), out, nodes))
             }
@@ -220,13 +211,7 @@ impl GraphNetwork {
                 let prefix = index.to_string();
                 let linear = Linear::new(layout, &prefix, width, out, true);
                 init.extend([Init::fan_in(width); 2]);
-                let convolution = Convolution {
-                    propagation: Propagation::MeanWithSelf,
-                    linear,
-                    root: None,
-                    second: None,
-                    eps_at: 0,
-                };
+                let convolution = Convolution::new(Propagation::MeanWithSelf, linear);
                 Ok((Layer::Convolution(convolution), out, nodes))
             }
             GraphLayerSpec::Gin { out } => {

@@ -7,7 +7,7 @@ use super::ops::{Aggregate, Coefficient, aggregate};
 use super::spec::GraphSpec;
 use crate::rng::Key;
 use crate::verify::{Bundle, Case, FromBundle};
-use crate::{Batch, Error, Grads, Kernels, Layout, Model, Pass, Result, Scalar};
+use crate::{Batch, Error, Grads, Kernels, Layout, Model, Pass, Result, Scalar, parallel};
 use std::sync::Arc;
 
 /// A graph network built from a [`GraphSpec`].
@@ -304,8 +304,7 @@ impl GraphNetwork {
 
     fn start_backward<T: Scalar>(&self, tape: &mut GraphTape<T>, d_output: &[T]) {
         let last = tape.layers.last_mut().expect("at least one layer");
-        last.d_output.clear();
-        last.d_output.extend_from_slice(d_output);
+        parallel::copy(d_output, room(&mut last.d_output, d_output.len()));
     }
 
     /// Backward of one layer; those above it are done.
@@ -472,7 +471,7 @@ impl Model for GraphNetwork {
         if let Some(d) = d_params.as_deref_mut()
             && !accumulate
         {
-            d.fill(T::ZERO);
+            parallel::fill(d, T::ZERO);
         }
         // What is below the lowest layer with something to train costs nothing.
         let lowest = match (&d_input, self.first_trained()) {

@@ -20,9 +20,9 @@ pub struct Rows {
 }
 
 /// Rows and slots of one piece of work. Pieces are cut by slots, not by rows, so that a hub doesn't
-/// hold up its neighbours. 1024 slots of 16 features take some 1.5 µs, ten times what a piece costs
+/// hold up its neighbours. 512 slots of 16 features take some 1.5 µs, fifty times what a piece costs
 /// (`graph-gcn16`); Cora's 16,000 then make enough pieces for two threads to end together.
-const PIECE: usize = 1024;
+const PIECE: usize = 512;
 
 impl Rows {
     fn new(start: Vec<u32>, neighbor: Vec<u32>) -> Self {

@@ -1,9 +1,11 @@
 //! One training step: forward, loss, backward, penalty, clipping, optimizer.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::Example;
 use crate::loss_image::ImageLoss;
 use crate::optim::{self, Optimizer, OptimizerSpec};
-use crate::{Grads, Layout, Loss, Model, Pass};
+use crate::{Grads, Layout, Loss, Model, Pass, parallel};
 
 /// What is done to a gradient before the optimizer sees it: elements first, then the norm.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -205,10 +207,18 @@ pub(super) fn find_bad(values: &[f32], layout: &Layout, what: &str) -> Option<Ba
 /// element, so that the compiler makes vectors of it.
 fn all_finite(values: &[f32]) -> bool {
     const EXPONENT: u32 = 0x7f80_0000;
-    values.chunks(4096).all(|chunk| {
+    /// 1 to 2 µs.
+    const CHUNK: usize = 8192;
+    let finite = AtomicBool::new(true);
+    let pieces = values.len().div_ceil(CHUNK);
+    parallel::for_each(pieces, pieces > 2, |piece| {
+        let chunk = &values[piece * CHUNK..values.len().min((piece + 1) * CHUNK)];
         let bad = chunk.iter().fold(0, |bad, v| {
             bad | u32::from(v.to_bits() & EXPONENT == EXPONENT)
         });
-        bad == 0
-    })
+        if bad != 0 {
+            finite.store(false, Ordering::Relaxed);
+        }
+    });
+    finite.into_inner()
 }

@@ -428,7 +428,7 @@ impl Model for DagNN {
         let row = |place: u32| place as usize * batch..(place as usize + 1) * batch;
         if let Some(d_params) = grads.params {
             if !grads.accumulate {
-                d_params.fill(T::ZERO);
+                parallel::fill(d_params, T::ZERO);
             }
             let (d_weight, d_bias) = d_params.split_at_mut(self.source.len());
             if !self.layout.tensors()[0].frozen {

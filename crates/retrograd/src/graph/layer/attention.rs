@@ -141,7 +141,6 @@ impl SelfAttention {
         let head_width = width / heads;
         let scale = T::ONE / T::from_usize(head_width).sqrt();
         for_each_cut(graph.graphs(), parallel, owned, |g, (alpha, o)| {
-            let (alpha, o) = (alpha.into_slice(), o.into_slice());
             let nodes = graph.nodes_of(g);
             let n = nodes.len();
             let row = |i: usize, part: usize, h: usize| {
@@ -215,7 +214,6 @@ impl SelfAttention {
         let head_width = width / heads;
         let scale = T::ONE / T::from_usize(head_width).sqrt();
         for_each_cut(graph.graphs(), parallel, owned, |g, (d_s, d_qkv)| {
-            let (d_s, d_qkv) = (d_s.into_slice(), d_qkv.into_slice());
             let nodes = graph.nodes_of(g);
             let n = nodes.len();
             let alpha = &alpha[bounds[g] as usize * heads..bounds[g + 1] as usize * heads];

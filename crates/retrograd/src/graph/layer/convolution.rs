@@ -59,6 +59,17 @@ pub(crate) struct Convolution {
 }
 
 impl Convolution {
+    /// P and W, and nothing else.
+    pub fn new(propagation: Propagation, linear: Linear) -> Self {
+        Convolution {
+            propagation,
+            linear,
+            root: None,
+            second: None,
+            eps_at: 0,
+        }
+    }
+
     /// W before P?
     fn map_first<T: Scalar>(&self, c: &Context<'_, T>, x: &NodeValues<'_, T>) -> bool {
         let narrower = self.linear.outputs <= self.linear.inputs;

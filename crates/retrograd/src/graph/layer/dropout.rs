@@ -78,10 +78,10 @@ impl Dropout {
 }
 
 /// y = m·x. Elementwise: under `dispatch!` the compiler makes vectors of it. It costs a tenth of
-/// drawing m, and its pieces are so much larger.
+/// drawing m, and its pieces are larger.
 fn multiply<T: Scalar>(x: &[T], m: &[T], y: &mut [T]) {
-    const LONG: usize = 8 * PIECE;
-    parallel::for_each_chunk(y, LONG, m.len() >= 2 * LONG, |piece, y| {
+    const LONG: usize = 2 * PIECE;
+    parallel::for_each_chunk(y, LONG, m.len() >= 4 * LONG, |piece, y| {
         let range = piece * LONG..piece * LONG + y.len();
         let (x, m) = (&x[range.clone()], &m[range]);
         dispatch!(simd::level(), simd => {

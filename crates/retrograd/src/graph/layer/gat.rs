@@ -96,7 +96,6 @@ impl Gat {
         // Scores and softmax of a row in one go, in f32.
         let lanes = c.fast && heads <= HEADS;
         for_each_cut(rows.pieces(), parallel, owned, |piece, alpha| {
-            let alpha = alpha.into_slice();
             let first = rows.piece_slots[piece] as usize;
             dispatch!(simd::level(), simd => with_known!(heads => for i in rows.piece(piece) {
                 let range = rows.range(i);
@@ -118,15 +117,8 @@ impl Gat {
         if !(lanes && T::f32s(&memory.alpha).is_some()) {
             softmax(rows, heads, &mut memory.alpha, c.fast);
         }
-        drop_weights(c, self.dropout, memory);
         let bias = &c.params[self.bias_at..self.bias_at + width];
-        let sum = Aggregate {
-            heads,
-            bias: Some(bias),
-            ..Aggregate::new(rows, Coefficient::Slot(memory.weights()))
-        };
-        let y = room(&mut tape.output, n * width);
-        aggregate(&sum, &memory.projected, width, y, c.fast);
+        weigh(c, heads, self.dropout, bias, tape);
     }
 
     pub fn backward<T: Scalar>(
@@ -157,7 +149,6 @@ impl Gat {
             Uneven::new(d_to, &rows.piece_rows, heads),
         );
         for_each_cut(rows.pieces(), parallel, owned, |piece, (d_u, d_to)| {
-            let (d_u, d_to) = (d_u.into_slice(), d_to.into_slice());
             dispatch!(simd::level(), simd => with_known!(heads => {
                 let _ = simd;
                 let mut d_u = d_u.chunks_exact_mut(heads);
@@ -180,7 +171,6 @@ impl Gat {
         let d_from = room(&mut memory.d_from, n * heads);
         let owned = Uneven::new(d_from, &columns.piece_rows, heads);
         for_each_cut(columns.pieces(), parallel, owned, |piece, d_from| {
-            let d_from = d_from.into_slice();
             dispatch!(simd::level(), simd => with_known!(heads => {
                 let _ = simd;
                 for (j, d_from) in columns.piece(piece).zip(d_from.chunks_exact_mut(heads)) {
@@ -258,16 +248,32 @@ impl Gat {
     }
 }
 
-/// Attention dropout: what the sum takes, beside what the softmax gave.
-pub(super) fn drop_weights<T: Scalar>(c: &Context<'_, T>, p: f64, memory: &mut Memory<T>) {
-    memory.dropped = c.pass.training && p > 0.0;
-    if !memory.dropped {
-        return;
+/// y = Σ α·(projected rows) + bias over the in-edges of every node. In training some weights are
+/// dropped first: what the sum takes lies beside what the softmax gave.
+pub(super) fn weigh<T: Scalar>(
+    c: &Context<'_, T>,
+    heads: usize,
+    dropout: f64,
+    bias: &[T],
+    tape: &mut LayerTape<T>,
+) {
+    let memory = &mut tape.attention;
+    memory.dropped = c.pass.training && dropout > 0.0;
+    if memory.dropped {
+        let m = room(&mut memory.mask, memory.alpha.len());
+        let kept = room(&mut memory.kept, memory.alpha.len());
+        let key = c.pass.key.purpose("attention dropout").index(c.index);
+        drop_out(key, dropout, &memory.alpha, m, kept);
     }
-    let m = room(&mut memory.mask, memory.alpha.len());
-    let kept = room(&mut memory.kept, memory.alpha.len());
-    let key = c.pass.key.purpose("attention dropout").index(c.index);
-    drop_out(key, p, &memory.alpha, m, kept);
+    let rows = &c.graph().looped().pattern.by_row;
+    let sum = Aggregate {
+        heads,
+        bias: Some(bias),
+        ..Aggregate::new(rows, Coefficient::Slot(memory.weights()))
+    };
+    let width = bias.len();
+    let y = room(&mut tape.output, rows.len() * width);
+    aggregate(&sum, &memory.projected, width, y, c.fast);
 }
 
 /// d_s of every slot and head into `d_scores`, from d_y and the projected rows.
@@ -310,7 +316,6 @@ fn backward_rows(
     let parallel = rows.slots() * width >= PARALLEL;
     let owned = Uneven::new(d, &rows.piece_slots, heads);
     for_each_cut(rows.pieces(), parallel, owned, |piece, d| {
-        let d = d.into_slice();
         let first = rows.piece_slots[piece] as usize;
         dispatch!(simd::level(), simd => with_known!(heads => {
             let _ = simd;

@@ -13,11 +13,11 @@
 //! d_att_h = Σ_p d_s_ph·LeakyReLU(u_ph).
 
 use super::attention::Memory;
-use super::gat::{SLOPE, backward_weights, drop_weights};
+use super::gat::{SLOPE, backward_weights, weigh};
 use super::softmax::softmax;
 use super::{Back, Context, LayerTape, room};
 use crate::graph::batch::NodeValues;
-use crate::graph::ops::{Aggregate, Coefficient, Linear, aggregate, heads_dot};
+use crate::graph::ops::{Linear, heads_dot};
 use crate::graph::structure::Graph;
 use crate::parallel::{Uneven, for_each_cut};
 use crate::simd::{self, dispatch};
@@ -84,7 +84,6 @@ impl GatV2 {
         let parallel = c.fast && rows.slots() * width >= PARALLEL;
         let owned = Uneven::new(scores, &rows.piece_slots, heads);
         for_each_cut(rows.pieces(), parallel, owned, |piece, scores| {
-            let scores = scores.into_slice();
             let range = rows.piece(piece);
             if c.fast
                 && let (Some(l), Some(r), Some(att)) = (T::f32s(l), T::f32s(r), T::f32s(att))
@@ -121,15 +120,8 @@ impl GatV2 {
             }
         });
         softmax(rows, heads, &mut memory.alpha, c.fast);
-        drop_weights(c, self.dropout, memory);
         let bias = &c.params[self.bias_at..self.bias_at + width];
-        let sum = Aggregate {
-            heads,
-            bias: Some(bias),
-            ..Aggregate::new(rows, Coefficient::Slot(memory.weights()))
-        };
-        let y = room(&mut tape.output, n * width);
-        aggregate(&sum, &memory.projected, width, y, c.fast);
+        weigh(c, heads, self.dropout, bias, tape);
     }
 
     pub fn backward<T: Scalar>(
@@ -165,7 +157,6 @@ impl GatV2 {
             Uneven::new(d_att, &memory.bounds, width),
         );
         for_each_cut(pieces, parallel, owned, |piece, (d_r, d_att)| {
-            let (d_r, d_att) = (d_r.into_slice(), d_att.into_slice());
             d_att.fill(T::ZERO);
             // Elementwise: under `dispatch!` the compiler makes vectors of it.
             dispatch!(simd::level(), simd => {
@@ -194,7 +185,6 @@ impl GatV2 {
         let weights = memory.weights();
         let owned = Uneven::new(room(&mut d_l, n * width), &columns.piece_rows, width);
         for_each_cut(columns.pieces(), parallel, owned, |piece, d_l| {
-            let d_l = d_l.into_slice();
             dispatch!(simd::level(), simd => {
                 let _ = simd;
                 for (j, d_l) in columns.piece(piece).zip(d_l.chunks_exact_mut(width)) {

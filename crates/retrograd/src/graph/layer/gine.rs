@@ -67,7 +67,6 @@ impl Gine {
         let parallel = c.fast && l.len() >= PARALLEL;
         let owned = Uneven::new(m, &rows.piece_rows, width);
         for_each_cut(rows.pieces(), parallel, owned, |piece, m| {
-            let m = m.into_slice();
             for (i, m) in rows.piece(piece).zip(m.chunks_exact_mut(width)) {
                 m.fill(T::ZERO);
                 for p in rows.range(i) {
@@ -148,7 +147,6 @@ impl Gine {
         let columns = &adjacency.pattern.by_column;
         let owned = Uneven::new(d_x, &columns.piece_rows, width);
         for_each_cut(columns.pieces(), parallel, owned, |piece, d_x| {
-            let d_x = d_x.into_slice();
             for (j, d_x) in columns.piece(piece).zip(d_x.chunks_exact_mut(width)) {
                 for (d_x, &d_m) in d_x.iter_mut().zip(&d_m[j * width..]) {
                     *d_x = own * d_m;

@@ -16,7 +16,6 @@ pub(crate) fn softmax<T: Scalar>(rows: &Rows, heads: usize, scores: &mut [T], fa
     let parallel = fast && scores.len() >= PARALLEL;
     let owned = Uneven::new(scores, &rows.piece_slots, heads);
     for_each_cut(rows.pieces(), parallel, owned, |piece, scores| {
-        let scores = scores.into_slice();
         let first = rows.piece_slots[piece] as usize;
         let place = |i: usize| {
             let range = rows.range(i);
@@ -101,7 +100,6 @@ pub(crate) fn softmax_backward<T: Scalar>(
     let parallel = fast && d.len() >= PARALLEL;
     let owned = Uneven::new(d, &rows.piece_slots, heads);
     for_each_cut(rows.pieces(), parallel, owned, |piece, d| {
-        let d = d.into_slice();
         let first = rows.piece_slots[piece] as usize;
         for i in rows.piece(piece) {
             let range = rows.range(i);

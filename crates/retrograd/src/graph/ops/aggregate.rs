@@ -15,8 +15,8 @@ use fearless_simd::prelude::*;
 use crate::Scalar;
 use crate::graph::pattern::Rows;
 use crate::graph::structure::Graph;
-use crate::parallel::{Uneven, for_each_cut};
-use crate::simd::{self, Simd, dispatch, f32x8, f32x16};
+use crate::parallel::{self, Uneven, for_each_cut};
+use crate::simd::{self, LANES, Simd, dispatch, f32x8, f32x16};
 
 /// The coefficient of every slot of a side of a pattern; with heads, one for each of them.
 #[derive(Clone, Copy)]
@@ -107,7 +107,7 @@ const FAR: usize = 1 << 18;
 /// Vectors that are under way ahead of their use. Between 32 and 128, `graph-large` hardly changes.
 const AHEAD: usize = 64;
 
-/// Numbers of x from which its columns are taken in passes: 32 MB, the last cache of Zen 4.
+/// Numbers of x from which its columns are packed, a few at a time: 32 MB, the last cache of Zen 4.
 const VAST: usize = 1 << 23;
 
 /// Computes the sum for every row; rows of x and `out` are `width` wide.
@@ -185,35 +185,93 @@ fn fast_aggregate(a: &Aggregate<'_, f32>, x: &[f32], width: usize, out: &mut [f3
         return;
     }
     let rows = a.rows;
+    if x.len() >= VAST && a.heads == 1 && !a.add && rows.slots() >= 2 * (x.len() / width) {
+        return parallel::with_scratch(x.len() / width * LANES, |block| {
+            packed_aggregate(a, x, width, block, out);
+        });
+    }
     let parallel = cost(rows, width) >= PARALLEL;
-    // A pass over all rows for some of their columns: of a matrix that the last cache doesn't hold,
-    // it may hold those.
-    let pass = if x.len() >= VAST && a.heads == 1 {
-        32
-    } else {
-        width
+    let owned = Uneven::new(out, &rows.piece_rows, width);
+    for_each_cut(rows.pieces(), parallel, owned, |piece, out| {
+        let range = rows.piece(piece);
+        dispatch!(simd::level(), simd => rows_blocks(simd, a, x, width, range, out));
+    });
+}
+
+/// Rows of one piece of packing, 256 kB of x at 64 columns.
+const PACKED_ROWS: usize = 1024;
+
+/// The sum for a matrix that the last cache doesn't hold, 16 columns at a time: they are packed
+/// side by side first, and that block it does hold (12.8 MB of the 51 MB of `graph-large`). The
+/// columns where they lie would not do: one line of every four falls into a quarter of the cache's
+/// sets. Results go past the caches, which keep the block. A coefficient by neighbour is multiplied
+/// in on the way.
+fn packed_aggregate(
+    a: &Aggregate<'_, f32>,
+    x: &[f32],
+    width: usize,
+    block: &mut [f32],
+    out: &mut [f32],
+) {
+    let rows = a.rows;
+    let (coefficient, scale) = match (a.coefficient, a.own) {
+        (Coefficient::Neighbor(scale), None) => (Coefficient::One, Some(scale)),
+        (coefficient, _) => (coefficient, None),
     };
-    for first in (0..width).step_by(pass) {
-        let columns = first..width.min(first + pass);
+    let a = &Aggregate { coefficient, ..*a };
+    for first in (0..width).step_by(LANES) {
+        let columns = first..width.min(first + LANES);
+        parallel::for_each_chunk(block, PACKED_ROWS * LANES, true, |piece, block| {
+            for (k, packed) in block.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+                let j = piece * PACKED_ROWS + k;
+                let row = &x[j * width..][columns.clone()];
+                let c = scale.map_or(1.0, |s| s[j]);
+                if let Ok(row) = <&[f32; LANES]>::try_from(row) {
+                    *packed = row.map(|x| c * x);
+                } else {
+                    *packed = [0.0; LANES];
+                    for (packed, x) in packed.iter_mut().zip(row) {
+                        *packed = c * x;
+                    }
+                }
+            }
+        });
+        let source = Source {
+            x: block,
+            width: LANES,
+            column: 0,
+            passing: true,
+        };
         let owned = Uneven::new(&mut *out, &rows.piece_rows, width);
-        for_each_cut(rows.pieces(), parallel, owned, |piece, out| {
-            let out = out.into_slice();
-            let range = rows.piece(piece);
-            let columns = columns.clone();
-            dispatch!(simd::level(), simd => rows_blocks(simd, a, x, width, columns, range, out));
+        for_each_cut(rows.pieces(), true, owned, |piece, out| {
+            let (range, columns) = (rows.piece(piece), columns.clone());
+            dispatch!(simd::level(), simd => {
+                rows_block::<_, 1, 4, true>(simd, a, source, width, 0, columns, range, out);
+                simd::fence();
+            });
         });
     }
 }
 
+/// Where the rows are that are summed.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    x: &'a [f32],
+    /// From one row to the next.
+    width: usize,
+    /// The first column that is read.
+    column: usize,
+    /// Results go past the caches.
+    passing: bool,
+}
+
 /// Cuts rows into heads, and wide heads into blocks of up to four vectors, which stay in registers.
-/// With several heads, `columns` are all.
 #[inline(always)]
 fn rows_blocks<S: Simd>(
     simd: S,
     a: &Aggregate<'_, f32>,
     x: &[f32],
     width: usize,
-    columns: std::ops::Range<usize>,
     range: std::ops::Range<usize>,
     out: &mut [f32],
 ) {
@@ -231,16 +289,40 @@ fn rows_blocks<S: Simd>(
         return;
     }
     for head in 0..a.heads {
-        let end = columns.end.min((head + 1) * head_width);
-        let mut column = columns.start.max(head * head_width);
+        let end = (head + 1) * head_width;
+        let mut column = head * head_width;
         while column < end {
             let range = range.clone();
             let columns = column..end.min(column + 64);
-            match columns.len().div_ceil(16) {
-                1 => rows_block::<S, 1, 4>(simd, a, x, width, head, columns, range, out),
-                2 => rows_block::<S, 2, 2>(simd, a, x, width, head, columns, range, out),
-                3 => rows_block::<S, 3, 1>(simd, a, x, width, head, columns, range, out),
-                _ => rows_block::<S, 4, 1>(simd, a, x, width, head, columns, range, out),
+            let source = Source {
+                x,
+                width,
+                column,
+                passing: false,
+            };
+            let vectors = columns.len().div_ceil(16);
+            macro_rules! block {
+                ($far:literal) => {
+                    match vectors {
+                        1 => rows_block::<S, 1, 4, $far>(
+                            simd, a, source, width, head, columns, range, out,
+                        ),
+                        2 => rows_block::<S, 2, 2, $far>(
+                            simd, a, source, width, head, columns, range, out,
+                        ),
+                        3 => rows_block::<S, 3, 1, $far>(
+                            simd, a, source, width, head, columns, range, out,
+                        ),
+                        _ => rows_block::<S, 4, 1, $far>(
+                            simd, a, source, width, head, columns, range, out,
+                        ),
+                    }
+                };
+            }
+            if x.len() >= FAR {
+                block!(true);
+            } else {
+                block!(false);
             }
             column += 64;
         }
@@ -252,12 +334,12 @@ fn rows_blocks<S: Simd>(
 const RUN: usize = 256;
 
 /// A block of V vectors of every row, neighbours taken in turn by U sums: one sum alone would wait
-/// for itself.
+/// for itself. F: rows come from far away.
 #[inline(always)]
-fn rows_block<S: Simd, const V: usize, const U: usize>(
+fn rows_block<S: Simd, const V: usize, const U: usize, const F: bool>(
     simd: S,
     a: &Aggregate<'_, f32>,
-    x: &[f32],
+    source: Source<'_>,
     width: usize,
     head: usize,
     columns: std::ops::Range<usize>,
@@ -268,7 +350,8 @@ fn rows_block<S: Simd, const V: usize, const U: usize>(
     let zero = f32x16::splat(simd, 0.0);
     let (column, lanes) = (columns.start, columns.len());
     let first = range.start;
-    let far = x.len() >= FAR;
+    let x = source.x;
+    let at = |j: u32| j as usize * source.width + source.column;
     let mut gathered = [0.0; RUN];
     for i in range {
         let mut total = [zero; V];
@@ -277,24 +360,37 @@ fn rows_block<S: Simd, const V: usize, const U: usize>(
         while start < slots.end {
             let end = (start + RUN).min(slots.end);
             let neighbors = &a.rows.neighbor[start..end];
+            let len = neighbors.len();
             let coefficients = match a.coefficient {
-                Coefficient::One => &ONES[..neighbors.len()],
+                Coefficient::One => &ONES[..len],
                 Coefficient::Slot(c) if a.heads == 1 => &c[start..end],
-                coefficient => {
-                    for ((g, p), &j) in gathered.iter_mut().zip(start..end).zip(neighbors) {
-                        *g = coefficient.at(p, j as usize, [a.heads, head]);
+                Coefficient::Slot(c) => {
+                    for (g, p) in gathered.iter_mut().zip(start..end) {
+                        *g = c[p * a.heads + head];
                     }
-                    &gathered[..neighbors.len()]
+                    &gathered[..len]
+                }
+                Coefficient::Gather(c, slots) => {
+                    for (g, &p) in gathered.iter_mut().zip(&slots[start..end]) {
+                        *g = c[p as usize * a.heads + head];
+                    }
+                    &gathered[..len]
+                }
+                Coefficient::Neighbor(c) => {
+                    for (g, &j) in gathered.iter_mut().zip(neighbors) {
+                        *g = c[j as usize];
+                    }
+                    &gathered[..len]
                 }
             };
             // Random rows of a large matrix come from memory: each is asked for in time.
             let next = match a.rows.neighbor.get(start + AHEAD / V..) {
-                Some(next) if far => &next[..next.len().min(neighbors.len())],
+                Some(next) if F => &next[..next.len().min(len)],
                 _ => &[],
             };
             let fetch = |k: usize| {
-                if let Some(&j) = next.get(k) {
-                    simd::prefetch(x, j as usize * width + column, lanes);
+                if F && let Some(&j) = next.get(k) {
+                    simd::prefetch(x, at(j), lanes);
                 }
             };
             let mut sums = [[zero; V]; U];
@@ -303,14 +399,14 @@ fn rows_block<S: Simd, const V: usize, const U: usize>(
                 for u in 0..U {
                     fetch(k * U + u);
                     let c = f32x16::splat(simd, c[u]);
-                    add_row::<S, V>(simd, x, j[u] as usize * width + column, c, &mut sums[u]);
+                    add_row::<S, V>(simd, x, at(j[u]), c, &mut sums[u]);
                 }
             }
-            let rest = neighbors.len() - js.remainder().len();
+            let rest = len - js.remainder().len();
             for (k, (&j, &c)) in js.remainder().iter().zip(cs.remainder()).enumerate() {
                 fetch(rest + k);
                 let c = f32x16::splat(simd, c);
-                add_row::<S, V>(simd, x, j as usize * width + column, c, &mut sums[0]);
+                add_row::<S, V>(simd, x, at(j), c, &mut sums[0]);
             }
             for v in 0..V {
                 let mut sum = sums[0][v];
@@ -323,7 +419,7 @@ fn rows_block<S: Simd, const V: usize, const U: usize>(
         }
         if let Some(own) = a.own {
             let c = f32x16::splat(simd, own);
-            add_row::<S, V>(simd, x, i * width + column, c, &mut total);
+            add_row::<S, V>(simd, x, at(i as u32), c, &mut total);
         }
         if let Some(scale) = a.row_scale {
             let scale = f32x16::splat(simd, scale[i]);
@@ -335,25 +431,24 @@ fn rows_block<S: Simd, const V: usize, const U: usize>(
             let one = f32x16::splat(simd, 1.0);
             add_row::<S, V>(simd, bias, column, one, &mut total);
         }
-        let at = (i - first) * width + column;
-        let out = &mut out[at..at + lanes];
-        let mut chunks = out.chunks_exact_mut(16);
-        let mut v = 0;
-        for chunk in &mut chunks {
-            let y = if a.add {
-                f32x16::from_slice(simd, chunk) + total[v]
+        let to = (i - first) * width + column;
+        let (chunks, tail) = out[to..to + lanes].as_chunks_mut::<LANES>();
+        for (v, chunk) in chunks.iter_mut().enumerate() {
+            if a.add {
+                (f32x16::from_slice(simd, chunk) + total[v]).store_slice(chunk);
+            } else if source.passing {
+                simd::store_past_caches(total[v], chunk);
             } else {
-                total[v]
-            };
-            y.store_slice(chunk);
-            v += 1;
-        }
-        let tail = chunks.into_remainder();
-        if !tail.is_empty() {
-            let y: [f32; 16] = total[v].into();
-            for (out, y) in tail.iter_mut().zip(y) {
-                *out = if a.add { *out + y } else { y };
+                total[v].store_slice(chunk);
             }
+        }
+        if !tail.is_empty() {
+            let y = if a.add {
+                simd::load(simd, tail) + total[V - 1]
+            } else {
+                total[V - 1]
+            };
+            simd::store(y, tail);
         }
     }
 }
@@ -429,19 +524,28 @@ fn add_row<S: Simd, const V: usize>(
     c: f32x16<S>,
     sum: &mut [f32x16<S>; V],
 ) {
-    if let Some(row) = x.get(at..at + 16 * V) {
-        for v in 0..V {
-            sum[v] = f32x16::from_slice(simd, &row[16 * v..16 * v + 16]).mul_add(c, sum[v]);
+    let end;
+    let row = match x.get(at..) {
+        Some(row) if row.len() >= LANES * V => row,
+        row => {
+            end = last_row::<V>(row.unwrap_or_default());
+            end.as_flattened()
         }
-    } else {
-        let mut row = [[0.0; 16]; V];
-        for (to, &from) in row.as_flattened_mut().iter_mut().zip(&x[at..]) {
-            *to = from;
-        }
-        for v in 0..V {
-            sum[v] = f32x16::from_slice(simd, &row[v]).mul_add(c, sum[v]);
-        }
+    };
+    for v in 0..V {
+        sum[v] = f32x16::from_slice(simd, &row[LANES * v..LANES * v + LANES]).mul_add(c, sum[v]);
     }
+}
+
+/// A row at the end of an array, with zeros behind it.
+#[cold]
+#[inline(never)]
+fn last_row<const V: usize>(row: &[f32]) -> [[f32; LANES]; V] {
+    let mut end = [[0.0; LANES]; V];
+    for (to, &from) in end.as_flattened_mut().iter_mut().zip(row) {
+        *to = from;
+    }
+    end
 }
 
 #[cfg(test)]
@@ -528,24 +632,43 @@ mod tests {
 
     #[test]
     fn a_matrix_too_large_for_the_caches_is_summed_like_any_other() {
-        let (n, width, edges) = (VAST / 40 + 1000, 40, 3000);
+        let (n, width) = (VAST / 40 + 1000, 40);
         let mut stream = Key::new(6).purpose("aggregate test").stream();
-        let sources: Vec<u32> = (0..edges).map(|_| stream.below(n) as u32).collect();
-        let targets: Vec<u32> = (0..edges).map(|_| stream.below(50) as u32).collect();
-        let (pattern, _) = Pattern::new(n, n, &targets, &sources);
         let x: Vec<f32> = (0..n * width).map(|i| (i % 1009) as f32 / 1009.0).collect();
-        let mut out = vec![f32::NAN; n * width];
-        let sum = Aggregate::new(&pattern.by_row, Coefficient::One);
-        aggregate(&sum, &x, width, &mut out, true);
-        for i in 0..50 {
-            for c in 0..width {
-                let neighbors = &pattern.by_row.neighbor[pattern.by_row.range(i)];
-                let terms = neighbors.iter().map(|&j| x[j as usize * width + c]);
-                let exact: f64 = terms.map(f64::from).sum();
-                let error = (exact - f64::from(out[i * width + c])).abs();
-                assert!(error < 200.0 * exact * 2.0_f64.powi(-24), "{i} {c}");
+        let scale: Vec<f32> = (0..n).map(|i| (i % 11) as f32 / 8.0).collect();
+        // Few neighbours are read where they are, many from packed columns.
+        for edges in [3000, 2 * n] {
+            let sources: Vec<u32> = (0..edges).map(|_| stream.below(n) as u32).collect();
+            let targets: Vec<u32> = (0..edges).map(|_| stream.below(50) as u32).collect();
+            let (pattern, _) = Pattern::new(n, n, &targets, &sources);
+            for coefficient in [Coefficient::One, Coefficient::Neighbor(&scale[..])] {
+                let sum = Aggregate::new(&pattern.by_row, coefficient);
+                let on = |threads| {
+                    parallel::with_threads(threads, || {
+                        let mut out = vec![f32::NAN; n * width];
+                        aggregate(&sum, &x, width, &mut out, true);
+                        out
+                    })
+                };
+                let out = on(2);
+                assert!(out == on(1) && out == on(7), "other bits on other threads");
+                for i in 0..50 {
+                    for c in 0..width {
+                        let exact: f64 = pattern
+                            .by_row
+                            .range(i)
+                            .map(|p| {
+                                let j = pattern.by_row.neighbor[p] as usize;
+                                let factor = coefficient.at(p, j, [1, 0]);
+                                f64::from(factor) * f64::from(x[j * width + c])
+                            })
+                            .sum();
+                        let error = (exact - f64::from(out[i * width + c])).abs();
+                        assert!(error < 200.0 * exact * 2.0_f64.powi(-24), "{i} {c}");
+                    }
+                }
+                assert!(out[50 * width..].iter().all(|&y| y == 0.0));
             }
         }
-        assert!(out[50 * width..].iter().all(|&y| y == 0.0));
     }
 }

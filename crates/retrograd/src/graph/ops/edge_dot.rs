@@ -21,7 +21,6 @@ pub fn edge_dot<T: Scalar>(
         let parallel = cost(rows, width) >= PARALLEL;
         let owned = Uneven::new(out, &rows.piece_slots, heads);
         for_each_cut(rows.pieces(), parallel, owned, |piece, out| {
-            let out = out.into_slice();
             let first = rows.piece_slots[piece] as usize;
             dispatch!(simd::level(), simd => {
                 for i in rows.piece(piece) {
