@@ -22,11 +22,13 @@ Examples:
   retrograd init wine.csv --target quality
   retrograd init micrographs/
   retrograd init edges.csv --features features.csv --labels labels.csv
+  retrograd init friends.csv --links
 
 A table has a row per sample, with commas, semicolons, tabs or bars between
 the fields. Images are MRC, PNG, TIFF or NPY; files named odd and even, or
 noisy and clean, are taken in pairs, others alone. Edges are two columns of
-node numbers from 0 on; features and labels have a row per node.")]
+node numbers from 0 on; features and labels have a row per node. Links are
+predicted from the edges alone, or with features.")]
 pub struct InitArgs {
     /// A table, a folder of images, or a table of edges.
     #[arg(value_name = "DATA")]
@@ -43,6 +45,9 @@ pub struct InitArgs {
     /// Graphs: a class per node, CSV or NPY.
     #[arg(long, value_name = "FILE", conflicts_with = "target")]
     labels: Option<PathBuf>,
+    /// Graphs: predict which nodes are linked.
+    #[arg(long, conflicts_with_all = ["target", "labels", "directed"])]
+    links: bool,
     /// Graphs: edges go one way, from the first column to the second.
     #[arg(long, requires = "features")]
     directed: bool,
@@ -78,6 +83,7 @@ pub fn run(args: InitArgs) -> Result {
             ("--target", args.target.is_some()),
             ("--features", args.features.is_some()),
             ("--labels", args.labels.is_some()),
+            ("--links", args.links),
         ] {
             if given {
                 bail!(
@@ -87,6 +93,8 @@ pub fn run(args: InitArgs) -> Result {
             }
         }
         init::folder_of_images(&args.data, &place)?
+    } else if args.links {
+        init::links(&args.data, args.features.as_deref(), &place)?
     } else if args.features.is_some() || args.labels.is_some() {
         let (features, labels) = (args.features.as_deref(), args.labels.as_deref());
         init::edge_list(&args.data, features, labels, args.directed, &place)?

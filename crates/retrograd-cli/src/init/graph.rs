@@ -5,10 +5,10 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use retrograd::data::csv::{Kind, Reading, Table};
-use retrograd::graph::data::{EdgeListFiles, NodeData, Split, read_edge_list};
-use retrograd::graph::{EdgeRule, GraphSpec};
-
-use retrograd::graph::task::NodeTask;
+use retrograd::graph::data::{EdgeListFiles, Split, read_edge_list, read_unlabelled};
+use retrograd::graph::task::{LinkTask, NodeTask, Predict};
+use retrograd::graph::{EdgeRule, Graph};
+use retrograd::train::Experiment;
 
 use super::{Draft, Place, counted, quoted, thousands};
 
@@ -22,11 +22,12 @@ pub fn edge_list(
 ) -> Result<Draft> {
     let (Some(features), Some(labels)) = (features, labels) else {
         bail!(
-            "init: a graph needs {}: a row per node, in the order of the nodes' numbers",
+            "init: a graph needs {}",
             if features.is_none() {
-                "--features FILE"
+                "--features FILE: a row per node, in the order of the nodes' numbers"
             } else {
-                "--labels FILE"
+                "--labels FILE, a class per node in the order of the nodes' numbers, or --links \
+                 to predict links"
             }
         );
     };
@@ -34,14 +35,15 @@ pub fn edge_list(
     // Everything is kept at first, to see what is there.
     let mut files = EdgeListFiles {
         edges: edges.to_path_buf(),
-        features: features.to_path_buf(),
-        labels: labels.to_path_buf(),
+        features: Some(features.to_path_buf()),
+        labels: Some(labels.to_path_buf()),
+        predict: Predict::Nodes,
         undirected: false,
         self_loops: EdgeRule::Keep,
         duplicates: EdgeRule::Keep,
     };
     let data = read_edge_list(&files, 0)?;
-    let traits = Traits::of(&data);
+    let traits = Traits::of(data.batch.graph());
     files.undirected = !traits.symmetric && !directed;
     if data.class_names.len() < 2 {
         bail!(
@@ -67,16 +69,7 @@ pub fn edge_list(
         rules += "duplicates = \"drop\"     # or \"keep\"; the default refuses them\n";
     }
     let text = format!(
-        "# Written by retrograd init. Change what you like; every setting that is not here has\n\
-         # its default.\n\
-         #\n\
-         #   retrograd train {file}\n\
-         \n\
-         name = {name}\n\
-         about = {about}\n\
-         \n\
-         [model]\n\
-         family = \"graph\"\n\
+        "{head}\
          features = {width}\n\
          {edge_weight}\
          # Two graph convolutions: every node sees its neighbours, and theirs. \"sage\" and \"gat\"\n\
@@ -100,13 +93,11 @@ pub fn edge_list(
          [train]\n\
          epochs = 200\n\
          optimizer = {{ kind = \"adam\", lr = 0.01, weight_decay = 5e-4 }}\n",
-        file = place.file.display(),
-        name = quoted(&place.name),
-        about = quoted(&format!(
-            "{}: classes of {}",
-            edges.file_name().unwrap_or_default().to_string_lossy(),
-            counted(data.split.len(), "node")
-        )),
+        head = head(
+            edges,
+            &format!("classes of {}", counted(data.split.len(), "node")),
+            place
+        ),
         edge_weight = if weighted {
             "edge_weight = true      # the third column\n"
         } else {
@@ -117,15 +108,9 @@ pub fn edge_list(
         labels = quoted(&place.relative(labels)?),
     );
     // As training will read it.
-    let experiment = place.experiment(&text)?;
-    let spec: GraphSpec = experiment.model_as()?;
-    let mut table = experiment.data.clone();
-    table.remove("kind");
-    let mut files: EdgeListFiles = table.try_into()?;
-    for path in [&mut files.edges, &mut files.features, &mut files.labels] {
-        *path = experiment.resolve(&path);
-    }
-    NodeTask::new(&spec, read_edge_list(&files, experiment.train.seed)?)?;
+    let (experiment, files) = files_of(&text, place)?;
+    let data_again = read_edge_list(&files, experiment.train.seed)?;
+    NodeTask::new(&experiment.model_as()?, data_again)?;
 
     let mut findings = vec![(
         "graph",
@@ -168,6 +153,147 @@ pub fn edge_list(
     })
 }
 
+/// How every file begins, up to what the model is.
+fn head(edges: &Path, what: &str, place: &Place) -> String {
+    let about = format!(
+        "{}: {what}",
+        edges.file_name().unwrap_or_default().to_string_lossy()
+    );
+    format!(
+        "# Written by retrograd init. Change what you like; every setting that is not here has\n\
+         # its default.\n\
+         #\n\
+         #   retrograd train {file}\n\
+         \n\
+         name = {name}\n\
+         about = {about}\n\
+         \n\
+         [model]\n\
+         family = \"graph\"\n",
+        file = place.file.display(),
+        name = quoted(&place.name),
+        about = quoted(&about),
+    )
+}
+
+/// The experiment that a text describes, and its files as training will find them.
+fn files_of(text: &str, place: &Place) -> Result<(Experiment, EdgeListFiles)> {
+    let experiment = place.experiment(text)?;
+    let mut table = experiment.data.clone();
+    table.remove("kind");
+    let mut files: EdgeListFiles = table.try_into()?;
+    files.edges = experiment.resolve(&files.edges);
+    for path in [&mut files.features, &mut files.labels] {
+        *path = path.as_ref().map(|path| experiment.resolve(path));
+    }
+    Ok((experiment, files))
+}
+
+/// Looks at the edges of a graph and drafts an experiment that predicts links.
+pub fn links(edges: &Path, features: Option<&Path>, place: &Place) -> Result<Draft> {
+    let mut files = EdgeListFiles {
+        edges: edges.to_path_buf(),
+        features: features.map(Path::to_path_buf),
+        labels: None,
+        predict: Predict::Nodes,
+        undirected: false,
+        self_loops: EdgeRule::Keep,
+        duplicates: EdgeRule::Keep,
+    };
+    // Everything is kept at first, to see what is there.
+    let all = read_unlabelled(&files)?;
+    let traits = Traits::of(all.graph());
+    let weighted = all.edge_weights().is_some();
+    files.predict = Predict::Links;
+    let batch = read_unlabelled(&files)?;
+    let (nodes, count) = (batch.graph().nodes(), batch.graph().edges() / 2);
+    let mut rules = String::new();
+    if traits.loops > 0 {
+        rules += "self_loops = \"drop\"     # the link of a node to itself is not predicted\n";
+    }
+    if traits.repeated > 0 {
+        rules += "duplicates = \"drop\"     # the default refuses them\n";
+    }
+    let (width, first) = match features {
+        Some(_) => (format!("features = {}\n", batch.width()), String::new()),
+        None => (
+            String::new(),
+            format!(
+                "\n  {{ kind = \"embedding\", vocabulary = {nodes}, out = 32 }},  # a row to learn \
+                 for every node"
+            ),
+        ),
+    };
+    let text = format!(
+        "{head}\
+         {width}\
+         # Two graph convolutions make a row of 16 for every node; two nodes are likely linked if\n\
+         # the product of their rows is large.\n\
+         layers = [{first}\n  \
+           {{ kind = \"gcn\", out = 32 }},\n  \
+           {{ kind = \"relu\" }},\n  \
+           {{ kind = \"gcn\", out = 16 }},\n  \
+           {{ kind = \"pair_dot\" }},\n\
+         ]\n\
+         \n\
+         [data]\n\
+         # Of the links 85 % train, 5 % validate and 10 % test, drawn from the seed; every step draws\n\
+         # as many pairs that are no links.\n\
+         kind = \"edge_list\"\n\
+         predict = \"links\"\n\
+         edges = {edges}{unused}\n\
+         {features}\
+         {rules}\
+         \n\
+         [train]\n\
+         epochs = 200\n\
+         optimizer = {{ kind = \"adam\", lr = 0.01 }}\n",
+        head = head(
+            edges,
+            &format!("links between {}", counted(nodes, "node")),
+            place
+        ),
+        edges = quoted(&place.relative(edges)?),
+        unused = if weighted {
+            "   # the third column is not used"
+        } else {
+            ""
+        },
+        features = match features {
+            Some(path) => format!("features = {}\n", quoted(&place.relative(path)?)),
+            None => String::new(),
+        },
+    );
+    // As training will read it.
+    let (experiment, files) = files_of(&text, place)?;
+    let seed = experiment.train.seed;
+    LinkTask::new(&experiment.model_as()?, read_unlabelled(&files)?, seed)?;
+
+    let mut findings = vec![(
+        "graph",
+        format!("{}, {}", counted(nodes, "node"), counted(count, "link")),
+    )];
+    findings.push(("predicts", "whether two nodes are linked".to_string()));
+    if weighted {
+        findings.push((
+            "note",
+            "the third column, a weight, is not used".to_string(),
+        ));
+    }
+    if traits.loops > 0 {
+        let text = format!(
+            "{} from a node to itself, left out",
+            counted(traits.loops, "edge")
+        );
+        findings.push(("note", text));
+    }
+    Ok(Draft {
+        text,
+        findings,
+        inputs: String::new(),
+    })
+}
+
 /// Labels of text get a word of their own: the reader knows numbers only.
 fn check_labels(path: &Path) -> Result<()> {
     if path.extension().is_some_and(|e| e == "npy") {
@@ -201,8 +327,7 @@ struct Traits {
 }
 
 impl Traits {
-    fn of(data: &NodeData) -> Self {
-        let graph = data.batch.graph();
+    fn of(graph: &Graph) -> Self {
         let edges = || graph.sources().iter().zip(graph.targets());
         let set: HashSet<(u32, u32)> = edges().map(|(&s, &t)| (s, t)).collect();
         let counterpart = |&(s, t): &(u32, u32)| set.contains(&(t, s));

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use retrograd::train::Experiment;
 
-pub use graph::edge_list;
+pub use graph::{edge_list, links};
 pub use images::folder_of_images;
 pub use table::table;
 

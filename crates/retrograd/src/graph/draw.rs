@@ -1,5 +1,6 @@
 //! Pictures for the report: a graph drawn by springs, and rows projected to the plane.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::structure::Graph;
@@ -156,11 +157,12 @@ pub fn drawing(
     );
     if let Some(graph) = graph {
         svg.push_str("<g stroke=\"currentColor\" stroke-opacity=\"0.25\">");
-        for (&s, &t) in graph.sources().iter().zip(graph.targets()) {
-            if s < t {
-                let ([x1, y1], [x2, y2]) = (point(places[s as usize]), point(places[t as usize]));
-                let _ = write!(svg, "<path d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\"/>");
-            }
+        // A line for both directions.
+        let ends = graph.sources().iter().zip(graph.targets());
+        let lines: BTreeSet<_> = ends.map(|(&s, &t)| (s.min(t), s.max(t))).collect();
+        for (s, t) in lines {
+            let ([x1, y1], [x2, y2]) = (point(places[s as usize]), point(places[t as usize]));
+            let _ = write!(svg, "<path d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\"/>");
         }
         svg.push_str("</g>");
     }

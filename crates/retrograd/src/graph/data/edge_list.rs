@@ -10,6 +10,7 @@ use crate::data::csv::{Reading, Table};
 use crate::data::{Array, Values, npy};
 use crate::graph::batch::GraphBatch;
 use crate::graph::structure::{EdgeRule, EdgeRules, Graph};
+use crate::graph::task::Predict;
 use crate::{Error, Result};
 
 /// The files of a graph of one's own.
@@ -18,12 +19,18 @@ use crate::{Error, Result};
 pub struct EdgeListFiles {
     /// Two columns: source and target, numbered from 0; a third, `weight`, where edges have one.
     pub edges: PathBuf,
-    /// A row per node: CSV with a header, or NPY (nodes, features).
-    pub features: PathBuf,
+    /// A row per node: CSV with a header, or NPY (nodes, features). Without it nodes are known by
+    /// their number alone, and the network begins with an embedding.
+    #[serde(default)]
+    pub features: Option<PathBuf>,
     /// A class per node, a whole number from 0 on, −1 where it is not known: CSV with one column or
-    /// NPY.
-    pub labels: PathBuf,
-    /// Add every edge in the other direction too.
+    /// NPY. Links are predicted without.
+    #[serde(default)]
+    pub labels: Option<PathBuf>,
+    /// What is predicted.
+    #[serde(default)]
+    pub predict: Predict,
+    /// Add every edge in the other direction too. Links go both ways in any case.
     #[serde(default)]
     pub undirected: bool,
     /// What happens to edges from a node to itself.
@@ -112,20 +119,37 @@ fn read_weighted(path: &Path) -> Result<WeightedEdges> {
     Ok((sources, targets, (columns == 3).then_some(weights)))
 }
 
+/// The rows of a features' file: how many, how wide, and their numbers.
+type Rows = (usize, usize, Vec<f64>);
+
 /// The graph alone: edges and features, without the labels.
 pub fn read_unlabelled(files: &EdgeListFiles) -> Result<GraphBatch<f32>> {
-    let (nodes, width, features) = matrix(&files.features)?;
-    build(files, nodes, width, &features)
+    build(files, files.features.as_deref().map(matrix).transpose()?)
 }
 
-fn build(
-    files: &EdgeListFiles,
-    nodes: usize,
-    width: usize,
-    features: &[f64],
-) -> Result<GraphBatch<f32>> {
+fn build(files: &EdgeListFiles, features: Option<Rows>) -> Result<GraphBatch<f32>> {
     let (mut sources, mut targets, mut weights) = read_weighted(&files.edges)?;
-    if files.undirected {
+    let nodes = match &features {
+        Some((rows, ..)) => *rows,
+        None => {
+            let largest = sources.iter().chain(&targets).max();
+            largest.map_or(0, |&v| v as usize + 1)
+        }
+    };
+    let links = files.predict == Predict::Links;
+    let mut rules = EdgeRules {
+        self_loops: files.self_loops,
+        duplicates: files.duplicates,
+    };
+    if links {
+        // Nothing is said about the link of a node to itself, and a link is there or not.
+        for rule in [&mut rules.self_loops, &mut rules.duplicates] {
+            if *rule == EdgeRule::Keep {
+                *rule = EdgeRule::Drop;
+            }
+        }
+        weights = None;
+    } else if files.undirected {
         let forward = sources.clone();
         sources.extend_from_slice(&targets);
         targets.extend(forward);
@@ -133,15 +157,20 @@ fn build(
             weights.extend_from_within(..);
         }
     }
-    let rules = EdgeRules {
-        self_loops: files.self_loops,
-        duplicates: files.duplicates,
-    };
     let built = Graph::build(nodes, &sources, &targets, rules)
         .map_err(|e| Error::file(&files.edges, "edges", e))?;
-    let features: Vec<f32> = features.iter().map(|&v| v as f32).collect();
-    let mut batch = GraphBatch::dense(Arc::new(built.graph), width, features)
-        .map_err(|e| Error::file(&files.features, "features", e))?;
+    let graph = Arc::new(if links {
+        Graph::undirected(nodes, built.graph.sources(), built.graph.targets())?
+    } else {
+        built.graph
+    });
+    let mut batch = match (features, &files.features) {
+        (Some((_, width, values)), Some(path)) => {
+            let values = values.iter().map(|&v| v as f32).collect();
+            GraphBatch::dense(graph, width, values).map_err(|e| Error::file(path, "features", e))?
+        }
+        _ => GraphBatch::ids(graph, nodes, &(0..nodes as u32).collect::<Vec<_>>())?,
+    };
     if let Some(weights) = weights {
         let kept: Vec<f32> = built.kept.iter().map(|&e| weights[e as usize]).collect();
         batch = batch.with_edge_weights(&kept)?;
@@ -152,24 +181,44 @@ fn build(
 /// Reads a graph of one's own. The nodes are those of the features' rows; 60 % of the nodes with a
 /// class train, 20 % validate, 20 % test, drawn from the seed.
 pub fn read_edge_list(files: &EdgeListFiles, seed: u64) -> Result<NodeData> {
-    let (nodes, width, features) = matrix(&files.features)?;
-    let (label_rows, label_columns, labels) = matrix(&files.labels)?;
+    let Some(label_path) = &files.labels else {
+        return Err(Error::invalid(
+            "[data] labels",
+            "nothing",
+            "a file with the class of every node, or predict = \"links\"",
+        ));
+    };
+    let features = files.features.as_deref().map(matrix).transpose()?;
+    let (label_rows, label_columns, labels) = matrix(label_path)?;
+    let nodes = features.as_ref().map_or(label_rows, |(rows, ..)| *rows);
     if label_rows != nodes || label_columns != 1 {
+        let of = match &files.features {
+            Some(path) => format!(" of {}", path.display()),
+            None => String::new(),
+        };
         return Err(Error::file(
-            &files.labels,
+            label_path,
             "shape",
             format!(
-                "{label_rows} rows of {label_columns}, needs one class for each of the {nodes} nodes of {}",
-                files.features.display()
+                "{label_rows} rows of {label_columns}, needs one class for each of the {nodes} nodes{of}"
             ),
         ));
     }
-    let batch = build(files, nodes, width, &features)?;
+    let batch = build(files, features)?;
+    if batch.graph().nodes() != nodes {
+        let problem = format!(
+            "{nodes} classes, needs {}: the largest number of a node in {} is {}",
+            batch.graph().nodes(),
+            files.edges.display(),
+            batch.graph().nodes() - 1
+        );
+        return Err(Error::file(label_path, "shape", problem));
+    }
     let mut known = Vec::new();
     for (node, &label) in labels.iter().enumerate() {
         if label.fract() != 0.0 || !(-1.0..65_536.0).contains(&label) {
             let problem = format!("class {label}, needs a whole number from −1 to 65535");
-            return Err(Error::file(&files.labels, format!("row {node}"), problem));
+            return Err(Error::file(label_path, format!("row {node}"), problem));
         }
         if label >= 0.0 {
             known.push(node);
@@ -209,8 +258,9 @@ mod tests {
         npy::write(path("labels.npy"), &labels).unwrap();
         let mut files = EdgeListFiles {
             edges: path("edges.csv"),
-            features: path("x.csv"),
-            labels: path("labels.npy"),
+            features: Some(path("x.csv")),
+            labels: Some(path("labels.npy")),
+            predict: Predict::Nodes,
             undirected: true,
             self_loops: EdgeRule::Refuse,
             duplicates: EdgeRule::Refuse,
@@ -221,7 +271,7 @@ mod tests {
         assert_eq!(data.split[2], Split::None);
         let x = Array::new(vec![2, 2], Values::F32(vec![1.0; 4])).unwrap();
         npy::write(path("x.npy"), &x).unwrap();
-        files.features = path("x.npy");
+        files.features = Some(path("x.npy"));
         // A feature file of another length.
         let message = read_edge_list(&files, 0).unwrap_err().to_string();
         assert!(
@@ -236,6 +286,48 @@ mod tests {
         let message = read_edge_list(&files, 0).unwrap_err().to_string();
         assert!(
             message.contains("edges.csv") && message.contains("edge 1"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn links_go_both_ways_once_whatever_the_file_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let edges = folder.path().join("edges.csv");
+        std::fs::write(&edges, "a,b,weight\n3,1,2\n1,3,2\n0,2,1\n2,2,1\n0,2,5\n").unwrap();
+        let mut files = EdgeListFiles {
+            edges: edges.clone(),
+            features: None,
+            labels: None,
+            predict: Predict::Links,
+            undirected: false,
+            self_loops: EdgeRule::Refuse,
+            duplicates: EdgeRule::Drop,
+        };
+        let message = read_unlabelled(&files).unwrap_err().to_string();
+        assert!(
+            message.contains("edges.csv") && message.contains("edge 3"),
+            "{message}"
+        );
+        files.self_loops = EdgeRule::Drop;
+        files.duplicates = EdgeRule::Refuse;
+        let message = read_unlabelled(&files).unwrap_err().to_string();
+        assert!(
+            message.contains("edges.csv") && message.contains("edge 4"),
+            "{message}"
+        );
+        files.duplicates = EdgeRule::Keep;
+        let batch = read_unlabelled(&files).unwrap();
+        let graph = batch.graph();
+        let mut pairs: Vec<_> = graph.sources().iter().zip(graph.targets()).collect();
+        pairs.sort();
+        assert_eq!(pairs, [(&0, &2), (&1, &3), (&2, &0), (&3, &1)]);
+        assert!(batch.edge_weights().is_none() && batch.width() == 4);
+        // Without labels there are no classes to predict.
+        files.predict = Predict::Nodes;
+        let message = read_edge_list(&files, 0).unwrap_err().to_string();
+        assert!(
+            message.contains("labels") && message.contains("links"),
             "{message}"
         );
     }

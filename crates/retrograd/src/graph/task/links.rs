@@ -3,14 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Inference;
+use super::{Inference, write_picture};
 use crate::graph::batch::{Features, GraphBatch};
+use crate::graph::draw;
 use crate::graph::network::GraphNetwork;
 use crate::graph::sample::{negative_pairs, roc_auc};
 use crate::graph::spec::{GraphLayerSpec, GraphSpec};
 use crate::graph::structure::Graph;
 use crate::rng::Key;
-use crate::train::{Example, Findings, Metrics, Task};
+use crate::train::{Content, Example, Figure, Findings, Metrics, Task};
 use crate::{Batch, Error, Loss, Result, Target};
 
 /// Link prediction. Of the undirected edges 85 % are seen and trained on, 5 % validate and 10 %
@@ -170,11 +171,85 @@ impl Task for LinkTask {
         ("validation_auc", false)
     }
 
-    fn finish(&mut self, params: &[f32], _: &Path) -> Result<Findings> {
+    fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {
         let mut findings = Findings::default();
+        let summary = &mut findings.summary;
         if let (_, Some(auc)) = self.score(params, 1)? {
-            findings.summary.insert("test_auc".into(), auc.into());
+            summary.insert("test_auc".into(), auc.into());
         }
+        summary.insert("nodes".into(), self.whole.nodes().into());
+        summary.insert("links_seen".into(), self.train.len().into());
+        let (pairs, known) = self.held_out[1].clone();
+        summary.insert("links_tested".into(), (pairs.len() / 2).into());
+        let scores = self.scores_of(params, &pairs)?;
+        let (rows, width) = self.inference.embedding(&self.model);
+        let all = vec![0; self.whole.nodes()];
+        let places = draw::project(rows, width);
+        let svg = draw::drawing(&places, None, &all, &all, &[]);
+        write_picture(run, "embedding.svg", &svg)?;
+        let counted = |link: bool, said: bool| {
+            let pairs = scores.iter().zip(&known);
+            let those = pairs.filter(|&(&score, &known)| known == link && (score > 0.0) == said);
+            those.count().to_string()
+        };
+        let row = |name: &str, link| vec![name.into(), counted(link, true), counted(link, false)];
+        findings.figures.push(Figure {
+            title: "Held-out pairs".into(),
+            caption: "Links that training did not see, and as many pairs that are none.".into(),
+            content: Content::Table {
+                header: ["", "said to be linked", "said not to be"]
+                    .map(String::from)
+                    .to_vec(),
+                rows: vec![row("links", true), row("no links", false)],
+            },
+        });
+        findings.figures.push(Figure {
+            title: "The nodes' embedding".into(),
+            caption: "Rows whose product scores a pair, along their two principal directions: \
+                      nodes that point the same way are likely linked."
+                .into(),
+            content: Content::Svg(svg),
+        });
         Ok(findings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::data::karate_club;
+
+    #[test]
+    fn held_out_links_are_not_seen_and_negatives_are_no_links_and_drawn_from_the_seed() {
+        let spec: GraphSpec = toml::from_str(
+            "features = 34\nlayers = [{ kind = \"gcn\", out = 8 }, { kind = \"pair_dot\" }]",
+        )
+        .unwrap();
+        let task = |seed| LinkTask::new(&spec, karate_club().unwrap().batch, seed).unwrap();
+        let one = task(1);
+        let edges = |graph: &Graph| -> std::collections::HashSet<[u32; 2]> {
+            let ends = graph.sources().iter().zip(graph.targets());
+            ends.map(|(&s, &t)| [s, t]).collect()
+        };
+        let (seen, all) = (edges(one.batch.graph()), edges(&one.whole));
+        assert_eq!(seen.len(), 2 * one.train.len());
+        for (pairs, known) in &one.held_out {
+            assert_eq!(known.iter().filter(|&&k| k).count() * 2, known.len());
+            for (&[a, b], &link) in pairs.iter().zip(known) {
+                assert!(!seen.contains(&[a, b]) && !seen.contains(&[b, a]));
+                assert_eq!(all.contains(&[a, b]), link);
+            }
+        }
+        let draw = |task: &mut LinkTask, step| {
+            let mut example = None;
+            task.batch(step, &mut example).unwrap();
+            task.pairs[task.train.len()..].to_vec()
+        };
+        let (mut one, mut same, mut other) = (one, task(1), task(2));
+        let negatives = draw(&mut one, 3);
+        assert!(negatives.iter().all(|pair| !all.contains(pair)));
+        assert_eq!(negatives, draw(&mut same, 3));
+        assert_ne!(negatives, draw(&mut same, 4));
+        assert_ne!(negatives, draw(&mut other, 3));
     }
 }

@@ -22,7 +22,7 @@ pub use text::TextTask;
 use super::batch::GraphBatch;
 use super::data::{
     EdgeListFiles, GraphSet, NodeData, cache_folder, karate_club, read_content_cites,
-    read_edge_list, read_planetoid, read_tudataset,
+    read_edge_list, read_planetoid, read_tudataset, read_unlabelled,
 };
 use super::network::{GraphNetwork, GraphTape};
 use super::spec::GraphSpec;
@@ -78,7 +78,7 @@ pub enum GraphDataSpec {
         #[serde(default = "one")]
         seeds: u64,
     },
-    /// Edges, features and labels of one's own.
+    /// Edges of one's own, with features and labels.
     EdgeList(EdgeListFiles),
     /// Many graphs in TUDataset's text.
     Tudataset {
@@ -118,6 +118,19 @@ pub enum GraphDataSpec {
         #[serde(default = "samples")]
         samples: usize,
     },
+}
+
+impl GraphDataSpec {
+    /// What is predicted of a graph; the other kinds say it themselves.
+    fn predicts(&self) -> Option<Predict> {
+        match self {
+            GraphDataSpec::Karate { predict }
+            | GraphDataSpec::ContentCites { predict, .. }
+            | GraphDataSpec::Planetoid { predict, .. } => Some(*predict),
+            GraphDataSpec::EdgeList(files) => Some(files.predict),
+            GraphDataSpec::Tudataset { .. } | GraphDataSpec::Text { .. } => None,
+        }
+    }
 }
 
 fn one() -> u64 {
@@ -187,11 +200,20 @@ fn load(experiment: &Experiment, data: &GraphDataSpec) -> Result<Loaded> {
         }
         GraphDataSpec::EdgeList(files) => {
             let mut files = files.clone();
-            for path in [&mut files.edges, &mut files.features, &mut files.labels] {
-                *path = experiment.resolve(&path);
+            files.edges = experiment.resolve(&files.edges);
+            for path in [&mut files.features, &mut files.labels] {
+                *path = path.as_ref().map(|path| experiment.resolve(path));
             }
-            let read = read_edge_list(&files, experiment.train.seed)?;
-            Ok(Loaded::Nodes(read, Predict::Nodes, 1))
+            let read = match files.predict {
+                Predict::Nodes => read_edge_list(&files, experiment.train.seed)?,
+                Predict::Links => NodeData {
+                    batch: read_unlabelled(&files)?,
+                    classes: Vec::new(),
+                    class_names: Vec::new(),
+                    split: Vec::new(),
+                },
+            };
+            Ok(Loaded::Nodes(read, files.predict, 1))
         }
         GraphDataSpec::Tudataset {
             name,

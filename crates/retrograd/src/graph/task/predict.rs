@@ -37,18 +37,6 @@ pub fn predict(run: &Path, inputs: &[PathBuf]) -> Result<Predictions> {
         file: model_file(run),
     };
     let data = experiment.data_as::<GraphDataSpec>()?;
-    let is_links = matches!(
-        data,
-        GraphDataSpec::Karate {
-            predict: Predict::Links
-        } | GraphDataSpec::ContentCites {
-            predict: Predict::Links,
-            ..
-        } | GraphDataSpec::Planetoid {
-            predict: Predict::Links,
-            ..
-        }
-    );
     let few = |most: usize, what: &str| {
         if inputs.len() <= most {
             return Ok(());
@@ -59,7 +47,7 @@ pub fn predict(run: &Path, inputs: &[PathBuf]) -> Result<Predictions> {
             what,
         ))
     };
-    if is_links {
+    if data.predicts() == Some(Predict::Links) {
         few(1, "none, or a file of pairs of nodes")?;
         return trained.links(&experiment, &data, inputs.first());
     }
@@ -72,14 +60,21 @@ pub fn predict(run: &Path, inputs: &[PathBuf]) -> Result<Predictions> {
         GraphDataSpec::Karate { .. } => few(0, "none: the club is built in")?,
         GraphDataSpec::EdgeList(files) => match inputs {
             [] => {}
+            [_, ..] if files.features.is_none() => {
+                return Err(Error::invalid(
+                    "run",
+                    format!("{} inputs", inputs.len()),
+                    "none: without features the nodes of another graph are unknown",
+                ));
+            }
             [edges, features, rest @ ..] if rest.len() <= 1 => {
                 // Given on the command line: relative to where that is, not to the experiment.
                 let absolute =
                     |path: &PathBuf| std::path::absolute(path).map_err(Error::io(path, "find"));
                 files.edges = absolute(edges)?;
-                files.features = absolute(features)?;
+                files.features = Some(absolute(features)?);
                 match rest.first() {
-                    Some(labels) => files.labels = absolute(labels)?,
+                    Some(labels) => files.labels = Some(absolute(labels)?),
                     None => return trained.nodes(&read_unlabelled(files)?, None),
                 }
             }
