@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::layer::{Layer, PoolKind};
+use super::wrong::{Mutant, Wrong, reborrow};
 use super::*;
 use crate::rng::{Key, Stream};
 use crate::verify::{self, Options, Subject};
-use crate::{Grads, Layout, Loss, Model, Pass, Scalar, Target, parallel};
+use crate::{Grads, Loss, Model, Pass, Scalar, Target, parallel};
 
 fn options() -> Options {
     let mut options = Options::default();
@@ -219,33 +220,17 @@ impl Faulty {
     }
 }
 
-impl Model for Faulty {
-    type Input<T: Scalar> = GraphBatch<T>;
-    type Tape<T: Scalar> = GraphTape<T>;
+impl Wrong for Faulty {
+    type Right = GraphNetwork;
 
-    fn layout(&self) -> &Layout {
-        self.inner.layout()
+    fn right(&self) -> &GraphNetwork {
+        &self.inner
     }
-    fn layout_mut(&mut self) -> &mut Layout {
-        self.inner.layout_mut()
+    fn right_mut(&mut self) -> &mut GraphNetwork {
+        &mut self.inner
     }
-    fn init(&self, seed: u64) -> Vec<f32> {
-        self.inner.init(seed)
-    }
-    fn forward<T: Scalar>(
-        &self,
-        params: &[T],
-        input: &GraphBatch<T>,
-        pass: &Pass,
-        tape: &mut GraphTape<T>,
-    ) {
-        if self.fault == Fault::StaleTape && !tape.layers.is_empty() {
-            return;
-        }
-        self.inner.forward(params, input, pass, tape);
-    }
-    fn output<'t, T: Scalar>(&self, tape: &'t GraphTape<T>) -> &'t [T] {
-        self.inner.output(tape)
+    fn skips_forward<T: Scalar>(&self, tape: &GraphTape<T>) -> bool {
+        self.fault == Fault::StaleTape && !tape.layers.is_empty()
     }
     fn backward<T: Scalar>(
         &self,
@@ -257,11 +242,8 @@ impl Model for Faulty {
         mut grads: Grads<'_, T>,
     ) {
         self.corrupt(input, tape);
-        let reborrow = Grads {
-            params: grads.params.as_deref_mut(),
-            input: grads.input.as_deref_mut(),
-            accumulate: grads.accumulate,
-        };
+        let inner = &self.inner;
+        let own = reborrow(&mut grads);
         if self.fault == Fault::TransposedAdjacency {
             let g = input.graph();
             let (sources, targets) = (g.sources(), g.targets());
@@ -272,29 +254,15 @@ impl Model for Faulty {
             let width = input.width();
             let features = crate::Batch::values(input).to_vec();
             let reversed = GraphBatch::dense(Arc::new(reversed), width, features).unwrap();
-            let inner = &self.inner;
-            inner.backward(params, &reversed, pass, tape, d_output, reborrow);
+            inner.backward(params, &reversed, pass, tape, d_output, own);
         } else {
-            self.inner
-                .backward(params, input, pass, tape, d_output, reborrow);
+            inner.backward(params, input, pass, tape, d_output, own);
         }
         if self.fault == Fault::MissingWeightGradient
             && let Some(d) = grads.params
         {
-            d[self.inner.layout().tensors()[0].range()].fill(T::ZERO);
+            d[inner.layout().tensors()[0].range()].fill(T::ZERO);
         }
-    }
-    fn cast_input<T: Scalar, U: Scalar>(&self, input: &GraphBatch<T>) -> GraphBatch<U> {
-        input.cast()
-    }
-    fn pattern<T: Scalar>(
-        &self,
-        params: &[T],
-        input: &GraphBatch<T>,
-        tape: &GraphTape<T>,
-        pattern: &mut Vec<u32>,
-    ) {
-        self.inner.pattern(params, input, tape, pattern);
     }
 }
 
@@ -326,7 +294,7 @@ fn every_mutant_is_caught_and_the_unchanged_model_is_not() {
         let inner = GraphNetwork::new(&spec(json)).unwrap();
         let (batch, target) = batch_for(&inner, false);
         let params = inner.init(5);
-        let faulty = Faulty { inner, fault };
+        let faulty = Mutant(Faulty { inner, fault });
         let subject = Subject::new(json, &faulty, &params, &batch, &target, Loss::Mse).unwrap();
         let report = verify::check_on(&subject, &mut verify::Cpu, &options()).unwrap();
         assert_eq!(

@@ -25,6 +25,8 @@ pub mod task;
 #[cfg(test)]
 mod tests;
 mod transform;
+#[cfg(test)]
+mod wrong;
 
 pub use batch::{Features, GraphBatch, NodeValues};
 pub use dag::{DagNN, DagSpec, DagTape};

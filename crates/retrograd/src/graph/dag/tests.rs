@@ -1,4 +1,5 @@
 use super::*;
+use crate::graph::wrong::{Mutant, Wrong, reborrow};
 use crate::verify::{self, Options, Subject};
 use crate::{Loss, Target};
 
@@ -120,24 +121,14 @@ impl Faulty {
     }
 }
 
-impl Model for Faulty {
-    type Input<T: Scalar> = Vec<T>;
-    type Tape<T: Scalar> = DagTape<T>;
+impl Wrong for Faulty {
+    type Right = DagNN;
 
-    fn layout(&self) -> &Layout {
-        self.inner.layout()
+    fn right(&self) -> &DagNN {
+        &self.inner
     }
-    fn layout_mut(&mut self) -> &mut Layout {
-        self.inner.layout_mut()
-    }
-    fn init(&self, seed: u64) -> Vec<f32> {
-        self.inner.init(seed)
-    }
-    fn forward<T: Scalar>(&self, params: &[T], x: &Vec<T>, pass: &Pass, tape: &mut DagTape<T>) {
-        self.inner.forward(params, x, pass, tape);
-    }
-    fn output<'t, T: Scalar>(&self, tape: &'t DagTape<T>) -> &'t [T] {
-        self.inner.output(tape)
+    fn right_mut(&mut self) -> &mut DagNN {
+        &mut self.inner
     }
     fn backward<T: Scalar>(
         &self,
@@ -149,13 +140,8 @@ impl Model for Faulty {
         mut grads: Grads<'_, T>,
     ) {
         let params = self.weights(params);
-        let reborrow = Grads {
-            params: grads.params.as_deref_mut(),
-            input: grads.input.as_deref_mut(),
-            accumulate: grads.accumulate,
-        };
-        self.other
-            .backward(&params, x, pass, tape, d_output, reborrow);
+        let own = reborrow(&mut grads);
+        self.other.backward(&params, x, pass, tape, d_output, own);
         if self.fault == Fault::IntoInputs
             && let Some(d) = grads.input
         {
@@ -163,12 +149,6 @@ impl Model for Faulty {
                 *d *= Activation::Tanh.slope(x, x.tanh());
             }
         }
-    }
-    fn cast_input<T: Scalar, U: Scalar>(&self, input: &Vec<T>) -> Vec<U> {
-        self.inner.cast_input(input)
-    }
-    fn pattern<T: Scalar>(&self, p: &[T], x: &Vec<T>, tape: &DagTape<T>, pattern: &mut Vec<u32>) {
-        self.inner.pattern(p, x, tape, pattern);
     }
 }
 
@@ -189,7 +169,7 @@ fn every_mutant_of_the_backward_pass_is_caught_and_the_right_one_is_not() {
         (Fault::IntoInputs, "tanh"),
         (Fault::MeanInsteadOfSum, "tanh"),
     ] {
-        let model = Faulty::new(fault, activation, &sources, &targets);
+        let model = Mutant(Faulty::new(fault, activation, &sources, &targets));
         let mut stream = Key::new(3).purpose("dag mutants").stream();
         let mut numbers =
             |n: usize| -> Vec<f32> { (0..n).map(|_| stream.normal() as f32).collect() };
