@@ -308,6 +308,20 @@ pub fn prefetch(x: &[f32], at: usize, len: usize) {
     let _ = (x, at, len);
 }
 
+/// Asks for one line of 16 numbers; an address that isn't there is no matter.
+#[inline(always)]
+pub fn prefetch_line(lines: &[[f32; LANES]], at: usize) {
+    #[cfg(target_arch = "x86_64")]
+    #[allow(unsafe_code, reason = "the instruction has no safe form")]
+    // SAFETY: every x86-64 has it, and it only takes note of an address, whatever it is.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(lines.as_ptr().wrapping_add(at).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (lines, at);
+}
+
 /// Stores a whole line of numbers to memory without reading it into the caches first, where the
 /// line begins at `y` and the machine can; otherwise as ever. For results that no cache would hold
 /// until they are read. [`fence`] before another thread may read them.

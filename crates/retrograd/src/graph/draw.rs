@@ -25,6 +25,7 @@ pub fn spring_layout(graph: &Graph) -> Vec<[f64; 2]> {
         .map(|_| [stream.uniform(), stream.uniform()])
         .collect();
     let k = (1.0 / n.max(1) as f64).sqrt();
+    let lines = lines(graph);
     const ROUNDS: usize = 300;
     for round in 0..ROUNDS {
         let mut force = vec![[0.0; 2]; n];
@@ -47,10 +48,8 @@ pub fn spring_layout(graph: &Graph) -> Vec<[f64; 2]> {
                 push(a, b, 1.0, &at);
             }
         }
-        for (&s, &t) in graph.sources().iter().zip(graph.targets()) {
-            if s < t {
-                push(s as usize, t as usize, -1.0, &at);
-            }
+        for &(s, t) in &lines {
+            push(s as usize, t as usize, -1.0, &at);
         }
         let limit = 0.1 * (1.0 - round as f64 / ROUNDS as f64);
         for (place, force) in at.iter_mut().zip(force) {
@@ -62,6 +61,33 @@ pub fn spring_layout(graph: &Graph) -> Vec<[f64; 2]> {
     }
     fit(&mut at);
     at
+}
+
+/// The pairs of nodes with an edge between them, once for both directions.
+fn lines(graph: &Graph) -> BTreeSet<(u32, u32)> {
+    let ends = graph.sources().iter().zip(graph.targets());
+    let lines = ends.map(|(&s, &t)| (s.min(t), s.max(t)));
+    lines.filter(|(s, t)| s != t).collect()
+}
+
+/// Several graphs side by side, in rows of four, each filled by its predicted class and ringed by
+/// the true one where that differs.
+pub fn gallery(graphs: &[&Graph], predicted: &[u32], truth: &[u32], names: &[String]) -> String {
+    const ACROSS: usize = 4;
+    let (mut places, mut said, mut was) = (Vec::new(), Vec::new(), Vec::new());
+    for (g, graph) in graphs.iter().enumerate() {
+        let corner = [g % ACROSS, g / ACROSS].map(|c| c as f64 / ACROSS as f64);
+        for [x, y] in spring_layout(graph) {
+            places.push([x, y].map(|p| p * 0.8 / ACROSS as f64));
+            let place = places.last_mut().expect("just pushed");
+            place[0] += corner[0];
+            place[1] += corner[1];
+        }
+        said.resize(places.len(), predicted[g]);
+        was.resize(places.len(), truth[g]);
+    }
+    let all = Graph::union(graphs.iter().copied());
+    drawing(&places, Some(&all), &said, &was, names)
 }
 
 /// Stretches places to the unit square.
@@ -148,7 +174,11 @@ pub fn drawing(
 ) -> String {
     const SIZE: f64 = 520.0;
     let point = |p: [f64; 2]| [20.0 + p[0] * (SIZE - 40.0), 20.0 + p[1] * (SIZE - 40.0)];
-    let radius = if places.len() <= 60 { 9.0 } else { 2.5 };
+    let radius = match places.len() {
+        ..=60 => 9.0,
+        ..=400 if graph.is_some() => 4.0,
+        _ => 2.5,
+    };
     let legend = legend(names, SIZE);
     let height = legend.last().map_or(SIZE, |at| SIZE + at[1] + 12.0);
     let mut svg = format!(
@@ -157,10 +187,7 @@ pub fn drawing(
     );
     if let Some(graph) = graph {
         svg.push_str("<g stroke=\"currentColor\" stroke-opacity=\"0.25\">");
-        // A line for both directions.
-        let ends = graph.sources().iter().zip(graph.targets());
-        let lines: BTreeSet<_> = ends.map(|(&s, &t)| (s.min(t), s.max(t))).collect();
-        for (s, t) in lines {
+        for (s, t) in lines(graph) {
             let ([x1, y1], [x2, y2]) = (point(places[s as usize]), point(places[t as usize]));
             let _ = write!(svg, "<path d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\"/>");
         }
@@ -172,7 +199,8 @@ pub fn drawing(
         let ring = if predicted[i] == truth[i] {
             String::new()
         } else {
-            format!(" stroke=\"{}\" stroke-width=\"3\"", colour(truth[i]))
+            let thick = if radius > 5.0 { 3.0 } else { 1.5 };
+            format!(" stroke=\"{}\" stroke-width=\"{thick}\"", colour(truth[i]))
         };
         let _ = write!(
             svg,
@@ -183,7 +211,7 @@ pub fn drawing(
     for ((class, name), [x, y]) in names.iter().enumerate().zip(legend) {
         let y = SIZE + y;
         let fill = colour(class as u32);
-        let name = name.replace('&', "&amp;").replace('<', "&lt;");
+        let name = escaped(name);
         let _ = write!(
             svg,
             "<circle cx=\"{x}\" cy=\"{y}\" r=\"5\" fill=\"{fill}\"/>\
@@ -194,6 +222,30 @@ pub fn drawing(
     }
     svg.push_str("</svg>");
     svg
+}
+
+/// Names at their places, coloured by class: a projection of few rows.
+pub fn names_at(places: &[[f64; 2]], names: &[String], classes: &[u32]) -> String {
+    const SIZE: f64 = 520.0;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {SIZE} {SIZE}\" \
+         font-family=\"monospace\" font-size=\"18\" font-weight=\"bold\" text-anchor=\"middle\">"
+    );
+    for ((&[x, y], name), &class) in places.iter().zip(names).zip(classes) {
+        let [x, y] = [x, y].map(|p| 20.0 + p * (SIZE - 40.0));
+        let (fill, name) = (colour(class), escaped(name));
+        let _ = write!(
+            svg,
+            "<text x=\"{x:.1}\" y=\"{:.1}\" fill=\"{fill}\">{name}</text>",
+            y + 6.0
+        );
+    }
+    svg.push_str("</svg>");
+    svg
+}
+
+fn escaped(name: &str) -> String {
+    name.replace('&', "&amp;").replace('<', "&lt;")
 }
 
 /// Where the names go below a drawing of that width: side by side, in as many lines as they need.

@@ -236,33 +236,92 @@ fn packed_aggregate(
                 }
             }
         });
-        let source = Source {
-            x: block,
-            width: LANES,
-            column: 0,
-            passing: true,
-        };
+        let block = block.as_chunks::<LANES>().0;
         let owned = Uneven::new(&mut *out, &rows.piece_rows, width);
         for_each_cut(rows.pieces(), true, owned, |piece, out| {
             let (range, columns) = (rows.piece(piece), columns.clone());
             dispatch!(simd::level(), simd => {
-                rows_block::<_, 1, 4, true>(simd, a, source, width, 0, columns, range, out);
+                match a.coefficient {
+                    Coefficient::One => {
+                        packed_rows::<_, true>(simd, a, block, width, columns, range, out);
+                    }
+                    _ => packed_rows::<_, false>(simd, a, block, width, columns, range, out),
+                }
                 simd::fence();
             });
         });
     }
 }
 
-/// Where the rows are that are summed.
-#[derive(Clone, Copy)]
-struct Source<'a> {
-    x: &'a [f32],
-    /// From one row to the next.
+/// The sums of 16 packed columns for a piece of the rows. ONE: all coefficients are 1.
+#[inline(always)]
+fn packed_rows<S: Simd, const ONE: bool>(
+    simd: S,
+    a: &Aggregate<'_, f32>,
+    block: &[[f32; LANES]],
     width: usize,
-    /// The first column that is read.
-    column: usize,
-    /// Results go past the caches.
-    passing: bool,
+    columns: std::ops::Range<usize>,
+    range: std::ops::Range<usize>,
+    out: &mut [f32],
+) {
+    let zero = f32x16::splat(simd, 0.0);
+    let first = range.start;
+    let neighbor = &a.rows.neighbor[..];
+    let mut gathered = [0.0; RUN];
+    for i in range {
+        let mut total = zero;
+        let slots = a.rows.range(i);
+        for start in slots.clone().step_by(RUN) {
+            let end = (start + RUN).min(slots.end);
+            let (own, c) = (
+                &neighbor[start..end],
+                a.coefficients(start..end, 0, &mut gathered),
+            );
+            let next = &neighbor[(start + AHEAD).min(neighbor.len())..];
+            let fetch = |k: usize| {
+                if let Some(&j) = next.get(k) {
+                    simd::prefetch_line(block, j as usize);
+                }
+            };
+            let add = |sum: &mut f32x16<S>, j: u32, c: f32| {
+                let row = f32x16::from_slice(simd, &block[j as usize]);
+                *sum = if ONE {
+                    *sum + row
+                } else {
+                    row.mul_add(f32x16::splat(simd, c), *sum)
+                };
+            };
+            let mut sums = [zero; 4];
+            let (js, rest) = own.as_chunks::<4>();
+            for (k, (j, c)) in js.iter().zip(c.as_chunks::<4>().0).enumerate() {
+                for u in 0..4 {
+                    fetch(4 * k + u);
+                    add(&mut sums[u], j[u], c[u]);
+                }
+            }
+            let done = own.len() - rest.len();
+            for (k, (&j, &c)) in rest.iter().zip(&c[done..]).enumerate() {
+                fetch(done + k);
+                add(&mut sums[0], j, c);
+            }
+            total += (sums[0] + sums[1]) + (sums[2] + sums[3]);
+        }
+        if let Some(own) = a.own {
+            let row = f32x16::from_slice(simd, &block[i]);
+            total = row.mul_add(f32x16::splat(simd, own), total);
+        }
+        if let Some(scale) = a.row_scale {
+            total *= f32x16::splat(simd, scale[i]);
+        }
+        if let Some(bias) = a.bias {
+            total += simd::load(simd, &bias[columns.clone()]);
+        }
+        let to = &mut out[(i - first) * width..][columns.clone()];
+        match <&mut [f32; LANES]>::try_from(&mut *to) {
+            Ok(line) => simd::store_past_caches(total, line),
+            Err(_) => simd::store(total, to),
+        }
+    }
 }
 
 /// Cuts rows into heads, and wide heads into blocks of up to four vectors, which stay in registers.
@@ -294,27 +353,21 @@ fn rows_blocks<S: Simd>(
         while column < end {
             let range = range.clone();
             let columns = column..end.min(column + 64);
-            let source = Source {
-                x,
-                width,
-                column,
-                passing: false,
-            };
             let vectors = columns.len().div_ceil(16);
             macro_rules! block {
                 ($far:literal) => {
                     match vectors {
                         1 => rows_block::<S, 1, 4, $far>(
-                            simd, a, source, width, head, columns, range, out,
+                            simd, a, x, width, head, columns, range, out,
                         ),
                         2 => rows_block::<S, 2, 2, $far>(
-                            simd, a, source, width, head, columns, range, out,
+                            simd, a, x, width, head, columns, range, out,
                         ),
                         3 => rows_block::<S, 3, 1, $far>(
-                            simd, a, source, width, head, columns, range, out,
+                            simd, a, x, width, head, columns, range, out,
                         ),
                         _ => rows_block::<S, 4, 1, $far>(
-                            simd, a, source, width, head, columns, range, out,
+                            simd, a, x, width, head, columns, range, out,
                         ),
                     }
                 };
@@ -333,25 +386,57 @@ fn rows_blocks<S: Simd>(
 /// well as a short one.
 const RUN: usize = 256;
 
+impl Aggregate<'_, f32> {
+    /// The coefficients of at most RUN slots, where they are or gathered.
+    #[inline(always)]
+    fn coefficients<'c>(
+        &'c self,
+        slots: std::ops::Range<usize>,
+        head: usize,
+        gathered: &'c mut [f32; RUN],
+    ) -> &'c [f32] {
+        const ONES: [f32; RUN] = [1.0; RUN];
+        let len = slots.len();
+        match self.coefficient {
+            Coefficient::One => return &ONES[..len],
+            Coefficient::Slot(c) if self.heads == 1 => return &c[slots],
+            Coefficient::Slot(c) => {
+                for (g, p) in gathered.iter_mut().zip(slots) {
+                    *g = c[p * self.heads + head];
+                }
+            }
+            Coefficient::Gather(c, other) => {
+                for (g, &p) in gathered.iter_mut().zip(&other[slots]) {
+                    *g = c[p as usize * self.heads + head];
+                }
+            }
+            Coefficient::Neighbor(c) => {
+                for (g, &j) in gathered.iter_mut().zip(&self.rows.neighbor[slots]) {
+                    *g = c[j as usize];
+                }
+            }
+        }
+        &gathered[..len]
+    }
+}
+
 /// A block of V vectors of every row, neighbours taken in turn by U sums: one sum alone would wait
 /// for itself. F: rows come from far away.
 #[inline(always)]
 fn rows_block<S: Simd, const V: usize, const U: usize, const F: bool>(
     simd: S,
     a: &Aggregate<'_, f32>,
-    source: Source<'_>,
+    x: &[f32],
     width: usize,
     head: usize,
     columns: std::ops::Range<usize>,
     range: std::ops::Range<usize>,
     out: &mut [f32],
 ) {
-    const ONES: [f32; RUN] = [1.0; RUN];
     let zero = f32x16::splat(simd, 0.0);
     let (column, lanes) = (columns.start, columns.len());
     let first = range.start;
-    let x = source.x;
-    let at = |j: u32| j as usize * source.width + source.column;
+    let at = |j: u32| j as usize * width + column;
     let mut gathered = [0.0; RUN];
     for i in range {
         let mut total = [zero; V];
@@ -361,28 +446,7 @@ fn rows_block<S: Simd, const V: usize, const U: usize, const F: bool>(
             let end = (start + RUN).min(slots.end);
             let neighbors = &a.rows.neighbor[start..end];
             let len = neighbors.len();
-            let coefficients = match a.coefficient {
-                Coefficient::One => &ONES[..len],
-                Coefficient::Slot(c) if a.heads == 1 => &c[start..end],
-                Coefficient::Slot(c) => {
-                    for (g, p) in gathered.iter_mut().zip(start..end) {
-                        *g = c[p * a.heads + head];
-                    }
-                    &gathered[..len]
-                }
-                Coefficient::Gather(c, slots) => {
-                    for (g, &p) in gathered.iter_mut().zip(&slots[start..end]) {
-                        *g = c[p as usize * a.heads + head];
-                    }
-                    &gathered[..len]
-                }
-                Coefficient::Neighbor(c) => {
-                    for (g, &j) in gathered.iter_mut().zip(neighbors) {
-                        *g = c[j as usize];
-                    }
-                    &gathered[..len]
-                }
-            };
+            let coefficients = a.coefficients(start..end, head, &mut gathered);
             // Random rows of a large matrix come from memory: each is asked for in time.
             let next = match a.rows.neighbor.get(start + AHEAD / V..) {
                 Some(next) if F => &next[..next.len().min(len)],
@@ -436,8 +500,6 @@ fn rows_block<S: Simd, const V: usize, const U: usize, const F: bool>(
         for (v, chunk) in chunks.iter_mut().enumerate() {
             if a.add {
                 (f32x16::from_slice(simd, chunk) + total[v]).store_slice(chunk);
-            } else if source.passing {
-                simd::store_past_caches(total[v], chunk);
             } else {
                 total[v].store_slice(chunk);
             }

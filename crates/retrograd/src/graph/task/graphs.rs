@@ -2,14 +2,17 @@
 
 use std::path::Path;
 
-use super::{Inference, add_spread, classes_metadata, figure_of};
-use crate::data::metrics::Confusion;
+use super::{Inference, add_spread, classes_metadata, figure_of, write_picture};
+use crate::data::metrics::{Confusion, predicted_class};
 use crate::graph::batch::GraphBatch;
 use crate::graph::data::GraphSet;
+use crate::graph::draw;
 use crate::graph::network::GraphNetwork;
 use crate::graph::spec::GraphSpec;
 use crate::rng::Key;
-use crate::train::{Example, Experiment, Findings, Metadata, Metrics, Session, Task};
+use crate::train::{
+    Content, Example, Experiment, Figure, Findings, Metadata, Metrics, Session, Task,
+};
 use crate::{Error, Loss, Result, Target};
 
 /// How the graphs fall into training, validation and test.
@@ -63,6 +66,8 @@ pub struct GraphTask {
     /// Each as one batch.
     validation: Option<Part>,
     test: Part,
+    /// The graphs of the test.
+    tested: Vec<usize>,
     batch: usize,
     key: Key,
     order: Vec<usize>,
@@ -129,6 +134,7 @@ impl GraphTask {
             train,
             validation,
             test: Self::gather(&set, &dealt[folds.test])?,
+            tested: dealt[folds.test].clone(),
             batch: batch.max(1),
             key: Key::new(seed).purpose("graphs"),
             order: Vec::new(),
@@ -179,6 +185,52 @@ impl GraphTask {
         let mut confusion = Confusion::new(self.set.class_names.len());
         confusion.add(y, target)?;
         Ok((value, Some(confusion)))
+    }
+
+    /// Some graphs of the test with what they were taken for, and all graphs' embedding.
+    fn draw(&mut self, params: &[f32], run: &Path, findings: &mut Findings) -> Result<()> {
+        const SHOWN: usize = 16;
+        let classes = self.set.class_names.len();
+        let all: Vec<usize> = (0..self.set.graphs.len()).collect();
+        let (batch, target) = Self::gather(&self.set, &all)?;
+        let y = self.inference.output(&self.model, params, &batch);
+        let predicted: Vec<u32> = y
+            .chunks_exact(classes)
+            .map(|row| predicted_class(row, 0.0) as u32)
+            .collect();
+        let names = &self.set.class_names;
+        let shown = self.tested.iter().take(SHOWN);
+        let (mut graphs, mut said, mut was) = (Vec::new(), Vec::new(), Vec::new());
+        for &g in shown.filter(|&&g| self.set.graphs[g].graph().nodes() <= 60) {
+            graphs.push(&**self.set.graphs[g].graph());
+            said.push(predicted[g]);
+            was.push(target.classes[g]);
+        }
+        if !graphs.is_empty() {
+            let svg = draw::gallery(&graphs, &said, &was, names);
+            write_picture(run, "graphs.svg", &svg)?;
+            findings.figures.push(Figure {
+                title: "Graphs of the test".into(),
+                caption: "Filled by the predicted class; a ring shows the true class of a mistake."
+                    .into(),
+                content: Content::Svg(svg),
+            });
+        }
+        let (rows, width) = self.inference.embedding(&self.model);
+        if rows.len() == all.len() * width {
+            let places = draw::project(rows, width);
+            let svg = draw::drawing(&places, None, &predicted, &target.classes, names);
+            write_picture(run, "embedding.svg", &svg)?;
+            findings.figures.push(Figure {
+                title: "The graphs' embedding".into(),
+                caption: "All graphs, by the rows before the last layer along their two principal \
+                          directions; filled by the predicted class, ringed by the true class of \
+                          a mistake."
+                    .into(),
+                content: Content::Svg(svg),
+            });
+        }
+        Ok(())
     }
 
     /// Every fold's test figure (accuracy, or loss) and its curve, the other folds each trained
@@ -284,7 +336,7 @@ impl Task for GraphTask {
         Ok(metrics)
     }
 
-    fn finish(&mut self, params: &[f32], _: &Path) -> Result<Findings> {
+    fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {
         let (loss, confusion) = self.figures(params, false)?;
         let mut findings = Findings::default();
         let summary = &mut findings.summary;
@@ -306,6 +358,9 @@ impl Task for GraphTask {
                 summary.insert("folds_best_epoch".into(), epoch.into());
                 summary.insert("folds_mean_at_best_epoch".into(), mean.into());
             }
+        }
+        if !self.set.classes.is_empty() {
+            self.draw(params, run, &mut findings)?;
         }
         Ok(findings)
     }

@@ -4,16 +4,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Inference;
+use super::{Inference, write_picture};
 use crate::data::metrics::predicted_class;
 use crate::graph::batch::GraphBatch;
+use crate::graph::draw;
+use crate::graph::layer::Layer;
 use crate::graph::network::GraphNetwork;
 use crate::graph::spec::GraphSpec;
 use crate::graph::structure::Graph;
 use crate::graph::transform::text_graph;
 use crate::rng::{Key, Stream};
 use crate::train::{Content, Example, Figure, Findings, Metrics, Specimen, Task};
-use crate::{Error, Loss, Result, Target};
+use crate::{Error, Loss, Model, Result, Target};
 
 /// The characters that occur; the next id is the mask.
 pub const ALPHABET: &str = "abcdefghijklmnopqrstuvwxyz .";
@@ -276,7 +278,7 @@ impl Task for TextTask {
         Some(self.samples(params, 1))
     }
 
-    fn finish(&mut self, params: &[f32], _: &Path) -> Result<Findings> {
+    fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {
         let (_, restored) = self.restored(params);
         let mut findings = Findings::default();
         findings.summary.insert("restored".into(), restored.into());
@@ -285,6 +287,36 @@ impl Task for TextTask {
             caption: "Sentences that were not trained on; _ is masked.".into(),
             content: Content::Text(self.samples(params, 8)),
         });
+        if let Some(Layer::Embedding { tensor, out }) = self.model.layers.first() {
+            let rows = &params[self.model.layout().tensors()[*tensor].range()];
+            let letters = ALPHABET.chars().chain(['_']);
+            let class = |c: char| {
+                if "aeiou".contains(c) {
+                    0
+                } else {
+                    1 + u32::from(!c.is_alphabetic())
+                }
+            };
+            let classes: Vec<u32> = letters.clone().map(class).collect();
+            let names: Vec<String> = letters
+                .map(|c| {
+                    if c == ' ' {
+                        "␣".into()
+                    } else {
+                        c.to_string()
+                    }
+                })
+                .collect();
+            let svg = draw::names_at(&draw::project(rows, *out), &names, &classes);
+            write_picture(run, "embedding.svg", &svg)?;
+            findings.figures.push(Figure {
+                title: "The characters' embedding".into(),
+                caption: "The first layer's rows, along their two principal directions: vowels \
+                          blue, consonants red, the rest green; _ is the mask."
+                    .into(),
+                content: Content::Svg(svg),
+            });
+        }
         Ok(findings)
     }
 }
