@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use self::sums::{column_sum, product, weighted_sum};
 use super::pattern::Pattern;
 use crate::nn::Activation;
-use crate::parallel;
+use crate::parallel::{self, Uneven, for_each_cut};
 use crate::rng::Key;
 use crate::simd::{self, dispatch};
 use crate::verify::{Bundle, Case, FromBundle};
@@ -112,6 +112,10 @@ pub struct DagTape<T> {
     u: Vec<T>,
     a: Vec<T>,
     d_u: Vec<T>,
+    /// d_w by slot, and where the nodes and slots of a level's pieces begin.
+    d_slot: Vec<T>,
+    nodes: Vec<u32>,
+    slots: Vec<u32>,
     output: Vec<T>,
 }
 
@@ -121,6 +125,9 @@ impl<T> Default for DagTape<T> {
             u: Vec::new(),
             a: Vec::new(),
             d_u: Vec::new(),
+            d_slot: Vec::new(),
+            nodes: Vec::new(),
+            slots: Vec::new(),
             output: Vec::new(),
         }
     }
@@ -383,16 +390,45 @@ impl Model for DagNN {
         }
         // Every node's is overwritten before it is read.
         tape.d_u.resize(n * batch, T::ZERO);
-        let columns = &self.pattern.by_column;
+        let wants_weights = grads.params.is_some() && !self.layout.tensors()[0].frozen;
+        let edges = if wants_weights { self.source.len() } else { 0 };
+        tape.d_slot.resize(edges, T::ZERO);
+        let (rows, columns) = (&self.pattern.by_row, &self.pattern.by_column);
+        let row = |place: u32| place as usize * batch..(place as usize + 1) * batch;
         let first_output = self.spec.inputs + self.spec.hidden;
         for level in (0..self.levels()).rev() {
             let range = self.places(level);
             let (rest, later) = tape.d_u.split_at_mut(range.end * batch);
             let d = &mut rest[range.start * batch..];
             let (u, a) = (&tape.u[..], &tape.a[..]);
+            let all_a = a;
             let later_at = range.end;
             let (nodes, parallel) = self.piece(&range, columns, batch);
-            parallel::for_each_chunk(d, nodes * batch, fast && parallel, |piece, d| {
+            // The weights of a node's in-edges are done with it, while d_u of the node is at hand:
+            // read later, half of it would come from another core (dag-10k on two threads 4.4 ms).
+            let first_slot = if edges == 0 {
+                0
+            } else {
+                rows.start[range.start]
+            };
+            tape.nodes.clear();
+            tape.slots.clear();
+            for place in (range.start..range.end).step_by(nodes).chain([range.end]) {
+                tape.nodes.push((place - range.start) as u32);
+                tape.slots
+                    .push(rows.start[place].saturating_sub(first_slot));
+            }
+            let end = first_slot as usize + tape.slots[tape.slots.len() - 1] as usize;
+            let d_slot = match edges {
+                0 => &mut [][..],
+                _ => &mut tape.d_slot[first_slot as usize..end],
+            };
+            let owned = (
+                Uneven::new(d, &tape.nodes, batch),
+                Uneven::new(d_slot, &tape.slots, 1),
+            );
+            let pieces = tape.nodes.len() - 1;
+            for_each_cut(pieces, fast && parallel, owned, |piece, (d, mut d_slot)| {
                 for (k, d) in d.chunks_exact_mut(batch).enumerate() {
                     let v = range.start + piece * nodes + k;
                     let terms = columns.range(v).map(|q| {
@@ -421,26 +457,25 @@ impl Model for DagNN {
                             }
                         });
                     }
+                    if !d_slot.is_empty() {
+                        let own = d_slot.split_off_mut(..rows.degree(v)).unwrap_or_default();
+                        for (d_w, &s) in own.iter_mut().zip(&rows.neighbor[rows.range(v)]) {
+                            *d_w = product(d, &all_a[row(s)], fast);
+                        }
+                    }
                 }
             });
         }
-        let (a, d_u) = (&tape.a[..], &tape.d_u[..]);
-        let row = |place: u32| place as usize * batch..(place as usize + 1) * batch;
+        let d_u = &tape.d_u[..];
         if let Some(d_params) = grads.params {
             if !grads.accumulate {
                 parallel::fill(d_params, T::ZERO);
             }
             let (d_weight, d_bias) = d_params.split_at_mut(self.source.len());
-            if !self.layout.tensors()[0].frozen {
-                let edges = (PIECE / batch).max(1);
-                let parallel = fast && d_weight.len() * batch >= PARALLEL;
-                parallel::for_each_chunk(d_weight, edges, parallel, |piece, d_weight| {
-                    for (k, d) in d_weight.iter_mut().enumerate() {
-                        let e = piece * edges + k;
-                        let (s, t) = (row(self.source[e]), row(self.target[e]));
-                        *d += product(&d_u[t], &a[s], fast);
-                    }
-                });
+            if wants_weights {
+                for (&d, &edge) in tape.d_slot.iter().zip(&self.edge) {
+                    d_weight[edge as usize] += d;
+                }
             }
             if !self.layout.tensors()[1].frozen {
                 let nodes = (PIECE / batch).max(1);
