@@ -102,9 +102,31 @@ pub fn load<S: Simd>(simd: S, x: &[f32]) -> f32x16<S> {
         f32x16::from_slice(simd, &x[..LANES])
     } else {
         let mut padded = [0.0; LANES];
-        copy_short(x, &mut padded[..x.len()]);
+        padded[..x.len()].copy_from_slice(x);
         f32x16::from_slice(simd, &padded)
     }
+}
+
+/// [`load`] of rows that are mostly shorter than a vector. Where they rarely are, `load` leaves the
+/// registers of the loop around it alone: with this in its place convolutions took a sixth longer.
+#[inline(always)]
+pub fn load_short<S: Simd>(simd: S, x: &[f32]) -> f32x16<S> {
+    if x.len() >= LANES {
+        return f32x16::from_slice(simd, &x[..LANES]);
+    }
+    let mut padded = [0.0; LANES];
+    copy_short(x, &mut padded[..x.len()]);
+    f32x16::from_slice(simd, &padded)
+}
+
+/// [`store`] to rows that are mostly shorter than a vector; see [`load_short`].
+#[inline(always)]
+pub fn store_short<S: Simd>(v: f32x16<S>, y: &mut [f32]) {
+    if y.len() >= LANES {
+        return v.store_slice(&mut y[..LANES]);
+    }
+    let n = y.len();
+    copy_short(&v.as_slice()[..n], y);
 }
 
 /// Copies fewer than 16 numbers: two of 8 or of 4 that overlap, or one by one. A call of the C
@@ -140,7 +162,7 @@ pub fn store<S: Simd>(v: f32x16<S>, y: &mut [f32]) {
         v.store_slice(&mut y[..LANES]);
     } else {
         let n = y.len();
-        copy_short(&v.as_slice()[..n], y);
+        y.copy_from_slice(&v.as_slice()[..n]);
     }
 }
 

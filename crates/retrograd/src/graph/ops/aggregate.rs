@@ -314,12 +314,12 @@ fn packed_rows<S: Simd, const ONE: bool>(
             total *= f32x16::splat(simd, scale[i]);
         }
         if let Some(bias) = a.bias {
-            total += simd::load(simd, &bias[columns.clone()]);
+            total += simd::load_short(simd, &bias[columns.clone()]);
         }
         let to = &mut out[(i - first) * width..][columns.clone()];
         match <&mut [f32; LANES]>::try_from(&mut *to) {
             Ok(line) => simd::store_past_caches(total, line),
-            Err(_) => simd::store(total, to),
+            Err(_) => simd::store_short(total, to),
         }
     }
 }
@@ -506,11 +506,11 @@ fn rows_block<S: Simd, const V: usize, const U: usize, const F: bool>(
         }
         if !tail.is_empty() {
             let y = if a.add {
-                simd::load(simd, tail) + total[V - 1]
+                simd::load_short(simd, tail) + total[V - 1]
             } else {
                 total[V - 1]
             };
-            simd::store(y, tail);
+            simd::store_short(y, tail);
         }
     }
 }
