@@ -17,6 +17,7 @@ pub(crate) mod network;
 mod node;
 pub(crate) mod norm;
 pub(crate) mod normalize;
+mod pieces;
 pub(crate) mod pool;
 mod spec;
 #[cfg(test)]

@@ -5,11 +5,12 @@ use std::ops::Range;
 use super::fused::Fused;
 use super::layer::{Backward, Describe, Forward, Saved, TENSORS, room};
 pub(crate) use super::node::{Node, Value};
+use super::pieces::{add, copy, zero};
 use super::spec::{LayerSpec, NetworkSpec};
 use crate::rng::Key;
 use crate::verify::mutants::LayerFault;
 use crate::verify::{Bundle, Case, FromBundle};
-use crate::{Buffer, Error, Grads, Layout, Model, Pass, Result, Scalar, parallel};
+use crate::{Buffer, Error, Grads, Layout, Model, Pass, Result, Scalar};
 
 /// A feed-forward network.
 ///
@@ -641,31 +642,6 @@ impl Model for Network {
 
 /// The most layers; bookkeeping of a backward pass lives on the stack.
 pub(crate) const MAX_LAYERS: usize = 1024;
-
-/// Elements of a piece of a copy or a sum, and from where on pieces go to threads: such work
-/// moves a few numbers a nanosecond, and waking a thread takes some 5 µs.
-const PIECE: usize = 1 << 15;
-
-fn add<T: Scalar>(to: &mut [T], from: &[T]) {
-    parallel::for_each_chunk(to, PIECE, from.len() >= 4 * PIECE, |i, to| {
-        for (a, &b) in to.iter_mut().zip(&from[i * PIECE..]) {
-            *a += b;
-        }
-    });
-}
-
-/// The gradients lie in the caches of the cores that added them up last, so that zeros too are
-/// written faster by both.
-fn zero<T: Scalar>(to: &mut [T]) {
-    let parallel = to.len() >= PIECE;
-    parallel::for_each_chunk(to, PIECE / 4, parallel, |_, to| to.fill(T::ZERO));
-}
-
-fn copy<T: Scalar>(to: &mut [T], from: &[T]) {
-    parallel::for_each_chunk(to, PIECE, from.len() >= 4 * PIECE, |i, to| {
-        to.copy_from_slice(&from[i * PIECE..][..to.len()]);
-    });
-}
 
 impl FromBundle for Network {
     fn from_bundle(bundle: &Bundle) -> Result<Case<Self>> {
