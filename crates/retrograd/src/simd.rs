@@ -166,6 +166,26 @@ pub fn store<S: Simd>(v: f32x16<S>, y: &mut [f32]) {
     }
 }
 
+/// Sixteen rows of sixteen numbers turned over: what were columns are rows.
+#[inline(always)]
+pub fn transpose<S: Simd>(simd: S, rows: [f32x16<S>; LANES]) -> [f32x16<S>; LANES] {
+    // Row i meets row i + 8 like the halves of a pack of cards; four riffles bring number c of row
+    // r, at place 16·r + c, to 16·c + r.
+    #[inline(always)]
+    fn riffle<S: Simd>(simd: S, pack: [f32x16<S>; LANES]) -> [f32x16<S>; LANES] {
+        let mut riffled = pack;
+        for i in 0..LANES / 2 {
+            riffled[2 * i] = simd.zip_low_f32x16(pack[i], pack[i + 8]);
+            riffled[2 * i + 1] = simd.zip_high_f32x16(pack[i], pack[i + 8]);
+        }
+        riffled
+    }
+    let rows = riffle(simd, rows);
+    let rows = riffle(simd, rows);
+    let rows = riffle(simd, rows);
+    riffle(simd, rows)
+}
+
 /// c₀ + c₁·x + c₂·x² + …
 #[inline(always)]
 fn polynomial<S: Simd, const N: usize>(simd: S, x: f32x16<S>, c: [f32; N]) -> f32x16<S> {
@@ -176,10 +196,9 @@ fn polynomial<S: Simd, const N: usize>(simd: S, x: f32x16<S>, c: [f32; N]) -> f3
     sum
 }
 
-/// eˣ: x = n·ln 2 + r, |r| ≤ ln 2 / 2, eʳ = 1 + r + r²·q(r). Results below the smallest normal
-/// number become 0.
+/// e and n with eˣ = e·2ⁿ: x = n·ln 2 + r, |r| ≤ ln 2 / 2, e = 1 + r + r²·q(r).
 #[inline(always)]
-pub fn exp<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
+fn exp_parts<S: Simd>(simd: S, x: f32x16<S>) -> (f32x16<S>, f32x16<S>) {
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     let n = (x * std::f32::consts::LOG2_E).round_ties_even();
@@ -197,13 +216,22 @@ pub fn exp<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
             0.001_381_314_2,
         ],
     );
-    let e = (q * r).mul_add(r, r) + 1.0;
+    ((q * r).mul_add(r, r) + 1.0, n)
+}
+
+/// Below this, eˣ is no normal number.
+const EXP_LEAST: f32 = -87.336_55;
+
+/// eˣ. Results below the smallest normal number become 0.
+#[inline(always)]
+pub fn exp<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
+    let (e, n) = exp_parts(simd, x);
     // 2ⁿ in two halves, so that n = 128 does not overflow before the product does.
     let half = (n * 0.5).floor();
     let y = e * power_of_two(simd, half) * power_of_two(simd, n - half);
     let zero = f32x16::splat(simd, 0.0);
     let infinity = f32x16::splat(simd, f32::INFINITY);
-    let y = x.simd_lt(f32x16::splat(simd, -87.336_55)).select(zero, y);
+    let y = x.simd_lt(f32x16::splat(simd, EXP_LEAST)).select(zero, y);
     let y = x
         .simd_gt(f32x16::splat(simd, 88.722_84))
         .select(infinity, y);
@@ -218,11 +246,17 @@ fn power_of_two<S: Simd>(simd: S, n: f32x16<S>) -> f32x16<S> {
     f32x16::from_bits(biased << 23)
 }
 
-/// 1 / (1 + e⁻ˣ).
+/// 1 / (1 + e⁻ˣ). Results below the smallest normal number become 0.
 #[inline(always)]
 pub fn sigmoid<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
     let one = f32x16::splat(simd, 1.0);
-    one / (one + exp(simd, -x))
+    let least = f32x16::splat(simd, EXP_LEAST);
+    let below = x.simd_lt(least);
+    // Kept where 2ⁿ needs no halves; a NaN compares false and stays.
+    let x = x.simd_gt(-least).select(-least, below.select(least, x));
+    let (e, n) = exp_parts(simd, -x);
+    let y = one / e.mul_add(power_of_two(simd, n), one);
+    below.select(f32x16::splat(simd, 0.0), y)
 }
 
 /// tanh: x·p(x²) for |x| < 0.625, else 1 − 2/(e²ˣ + 1) with x's sign.
@@ -457,6 +491,27 @@ mod tests {
         assert_eq!(&y[1][1..3], &[1.0, -1.0]);
         assert_eq!(&y[2][1..3], &[1.0, -1.0]);
         assert_eq!(&y[3][1..3], &[1.0, 0.0]);
+    }
+
+    #[test]
+    fn transposed_rows_are_columns() {
+        let numbers: [f32; 256] = std::array::from_fn(|i| i as f32);
+        let turned = dispatch!(level(), simd => {
+            let mut rows = [f32x16::splat(simd, 0.0); LANES];
+            for (row, from) in rows.iter_mut().zip(numbers.chunks_exact(LANES)) {
+                *row = load(simd, from);
+            }
+            transpose(simd, rows).map(|column| {
+                let mut to = [0.0; LANES];
+                store(column, &mut to);
+                to
+            })
+        });
+        for (c, column) in turned.iter().enumerate() {
+            for (r, &x) in column.iter().enumerate() {
+                assert_eq!(x, numbers[r * LANES + c]);
+            }
+        }
     }
 
     #[test]

@@ -42,6 +42,8 @@ mod trained;
 pub use against::{against, against_on, unchecked};
 pub use builtin::BuiltIn;
 pub use bundle::{Array, Bundle, BundleOptimizer, Case, FromBundle};
+#[cfg(test)]
+pub(crate) use chain::precision_rows;
 pub use chain::{Expectation, Options, Progress, check_on};
 pub use device::{Cpu, Device};
 pub use families::{Against, FAMILIES, Family, On, built_in, check_bundle};

@@ -10,9 +10,10 @@
 //! B′_{q−k+r} = e_{r−1} − e_r. On uniform knots, with s = (x − t_q)/h, left_j = (s + j − 1)·h,
 //! right_j = (j − s)·h and right_{r+1} + left_{d−r} = d·h: no division at all.
 //!
-//! Of the rows q−k … q some do not exist near and beyond the ends of the grid. What is kept is
-//! always `start` … `start`+k with `start` = q−k pushed into 0 … G−1, and zeros where a row does
-//! not exist, so that the loops over weights have no special case.
+//! Of the rows q−k … q some do not exist near and beyond the ends of the grid. [`Lanes`], made for
+//! one sample, keeps the rows `start` … `start`+k with `start` = q−k pushed into 0 … G−1, and zeros
+//! where a row does not exist, so that the loop over weights has no special case.
+//! [`Block`](super::block::Block), made for many samples, tells q itself.
 
 use super::MAX_DEGREE;
 use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*, u32x16};
@@ -23,16 +24,16 @@ use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*, u32x16};
 pub(crate) struct Table {
     degree: usize,
     grid: usize,
-    clamp: bool,
+    pub(super) clamp: bool,
     /// 1/h of uniform knots, `None` for free ones.
-    inverse_step: Option<f32>,
+    pub(super) inverse_step: Option<f32>,
     /// Values per table, G+2k+1 knots with k more on either side.
     stride: usize,
     /// The knots, rounded to the nearest f32.
-    knots: Vec<f32>,
+    pub(super) knots: Vec<f32>,
     /// The smallest f32 that is not below the knot: for an f32 x, x ≥ `up` decides exactly as
     /// x ≥ knot does in f64.
-    up: Vec<f32>,
+    pub(super) up: Vec<f32>,
 }
 
 /// The least f32 ≥ x.
@@ -109,26 +110,128 @@ pub(super) fn kept<const N: usize>(degree: usize) -> usize {
     if N == 4 { 4 } else { degree + 1 }
 }
 
-/// What is known about sixteen (sample, input) pairs; the first k+1 of N are used.
-pub(super) struct Lanes<S: Simd, const N: usize> {
-    /// The row of the first basis function kept.
-    pub start: u32x16<S>,
-    /// Those of degree k.
+/// The splines at sixteen points; the first k+1 of N are used.
+pub(super) struct Splines<S: Simd, const N: usize> {
+    /// B_{q−k+r}, r = 0 … k.
     pub values: [f32x16<S>; N],
-    /// Their derivatives, 0 where x is clamped.
-    pub slopes: [f32x16<S>; N],
-    /// The base function and its derivative, the latter 0 where x is clamped.
-    pub silu: f32x16<S>,
-    pub silu_slope: f32x16<S>,
+    /// e_r, r = 0 … k−1, of which the derivatives are the differences.
+    pub steps: [f32x16<S>; N],
+}
+
+/// On uniform knots, at s = (x − t_q)/h.
+#[inline(always)]
+pub(super) fn uniform_splines<S: Simd, const N: usize>(
+    simd: S,
+    degree: usize,
+    inverse_step: f32,
+    s: f32x16<S>,
+) -> Splines<S, N> {
+    let kept = kept::<N>(degree);
+    let zero = f32x16::splat(simd, 0.0);
+    let (mut left, mut right) = ([zero; N], [zero; N]);
+    for j in 1..kept {
+        left[j] = s + (j as f32 - 1.0);
+        right[j] = f32x16::splat(simd, j as f32) - s;
+    }
+    let (mut n, mut steps) = ([zero; N], [zero; N]);
+    n[0] = f32x16::splat(simd, 1.0);
+    for d in 1..kept {
+        if d == kept - 1 {
+            for r in 0..d {
+                steps[r] = n[r] * inverse_step;
+            }
+        }
+        let mut passed = zero;
+        for r in 0..d {
+            let share = n[r] * (1.0 / d as f32);
+            n[r] = right[r + 1].mul_add(share, passed);
+            passed = left[d - r] * share;
+        }
+        n[d] = passed;
+    }
+    Splines { values: n, steps }
+}
+
+/// On any knots; lane l uses the table at `first + l·apart`, and is in that `interval` of it.
+#[inline(always)]
+pub(super) fn free_splines<S: Simd, const N: usize>(
+    simd: S,
+    table: &Table,
+    first: usize,
+    apart: usize,
+    interval: &[u32; LANES],
+    x: f32x16<S>,
+) -> Splines<S, N> {
+    let kept = kept::<N>(table.degree);
+    let zero = f32x16::splat(simd, 0.0);
+    let (mut left, mut right) = ([zero; N], [zero; N]);
+    for j in 1..kept {
+        let (mut a, mut b) = ([0.0; LANES], [0.0; LANES]);
+        for l in 0..LANES {
+            let t = first + l * apart + interval[l] as usize;
+            a[l] = table.knots[t + 1 - j];
+            b[l] = table.knots[t + j];
+        }
+        left[j] = x - f32x16::from_slice(simd, &a[..]);
+        right[j] = f32x16::from_slice(simd, &b[..]) - x;
+    }
+    let (mut n, mut steps) = ([zero; N], [zero; N]);
+    n[0] = f32x16::splat(simd, 1.0);
+    for d in 1..kept {
+        let mut passed = zero;
+        for r in 0..d {
+            let share = n[r] / (right[r + 1] + left[d - r]);
+            if d == kept - 1 {
+                steps[r] = share * d as f32;
+            }
+            n[r] = right[r + 1].mul_add(share, passed);
+            passed = left[d - r] * share;
+        }
+        n[d] = passed;
+    }
+    Splines { values: n, steps }
+}
+
+/// x clamped to the grid and 0 where it was, else 1; lane l uses the table at `first + l·apart`.
+#[inline(always)]
+pub(super) fn clamp<S: Simd>(
+    simd: S,
+    table: &Table,
+    first: usize,
+    apart: usize,
+    x: f32x16<S>,
+) -> (f32x16<S>, f32x16<S>) {
+    let (mut lo, mut hi, mut lo_up, mut hi_up) =
+        ([0.0; LANES], [0.0; LANES], [0.0; LANES], [0.0; LANES]);
+    for l in 0..LANES {
+        let t = first + l * apart + table.degree;
+        (lo[l], hi[l]) = (table.knots[t], table.knots[t + table.grid]);
+        (lo_up[l], hi_up[l]) = (table.up[t], table.up[t + table.grid]);
+    }
+    let [lo, hi, lo_up, hi_up] = [lo, hi, lo_up, hi_up].map(|v| f32x16::from_slice(simd, &v[..]));
+    let below = x.simd_lt(lo_up);
+    // x > knot: beyond the least f32 that is not below it, or on it when that is above.
+    let above = x.simd_gt(hi_up) | (x.simd_eq(hi_up) & hi_up.simd_gt(hi));
+    let (zero, one) = (f32x16::splat(simd, 0.0), f32x16::splat(simd, 1.0));
+    let moves = below.select(zero, above.select(zero, one));
+    (below.select(lo, above.select(hi, x)), moves)
+}
+
+/// What one sample's path knows about sixteen inputs; the first k+1 of N are used.
+struct Lanes<S: Simd, const N: usize> {
+    /// The row of the first basis function kept.
+    start: u32x16<S>,
+    values: [f32x16<S>; N],
+    silu: f32x16<S>,
 }
 
 /// Up to this many intervals, lanes that share a table find theirs by comparing with every knot:
 /// two instructions a knot for sixteen lanes, against a search of some ten a lane.
-const COMPARED: usize = 40;
+pub(super) const COMPARED: usize = 40;
 
 /// Evaluates sixteen lanes; lane l uses the table at `first + l·apart`.
 #[inline(always)]
-pub(super) fn lanes<S: Simd, const N: usize>(
+fn lanes<S: Simd, const N: usize>(
     simd: S,
     table: &Table,
     first: usize,
@@ -139,24 +242,9 @@ pub(super) fn lanes<S: Simd, const N: usize>(
     let degree = kept - 1;
     let (grid, intervals) = (table.grid, table.grid + 2 * degree);
     let zero = f32x16::splat(simd, 0.0);
-    let one = f32x16::splat(simd, 1.0);
-    let mut moves = one;
     let mut x = x;
     if table.clamp {
-        let (mut lo, mut hi, mut lo_up, mut hi_up) =
-            ([0.0; LANES], [0.0; LANES], [0.0; LANES], [0.0; LANES]);
-        for l in 0..LANES {
-            let t = first + l * apart + degree;
-            (lo[l], hi[l]) = (table.knots[t], table.knots[t + grid]);
-            (lo_up[l], hi_up[l]) = (table.up[t], table.up[t + grid]);
-        }
-        let [lo, hi, lo_up, hi_up] =
-            [lo, hi, lo_up, hi_up].map(|v| f32x16::from_slice(simd, &v[..]));
-        let below = x.simd_lt(lo_up);
-        // x > knot: beyond the least f32 that is not below it, or on it when that is above.
-        let above = x.simd_gt(hi_up) | (x.simd_eq(hi_up) & hi_up.simd_gt(hi));
-        moves = below.select(zero, above.select(zero, one));
-        x = below.select(lo, above.select(hi, x));
+        (x, _) = clamp(simd, table, first, apart, x);
     }
 
     // q of every lane, as a float, and its knot t_q where lanes share a table.
@@ -189,97 +277,33 @@ pub(super) fn lanes<S: Simd, const N: usize>(
     let any_shift = simd.any_false_mask32x16(shift.simd_eq(zero));
     let start: u32x16<S> = clamped.to_int();
 
-    let mut left = [zero; N];
-    let mut right = [zero; N];
-    let mut n = [zero; N];
-    let mut low = [zero; N];
-    n[0] = one;
-    if let Some(inverse) = table.inverse_step {
-        let s = (x - t_q) * inverse;
-        for j in 1..kept {
-            left[j] = s + (j as f32 - 1.0);
-            right[j] = f32x16::splat(simd, j as f32) - s;
-        }
-        for d in 1..kept {
-            if d == degree {
-                for r in 0..degree {
-                    low[r] = n[r] * inverse;
-                }
-            }
-            let mut passed = zero;
-            for r in 0..d {
-                let share = n[r] * (1.0 / d as f32);
-                n[r] = right[r + 1].mul_add(share, passed);
-                passed = left[d - r] * share;
-            }
-            n[d] = passed;
-        }
+    let mut values = if let Some(inverse) = table.inverse_step {
+        uniform_splines::<S, N>(simd, degree, inverse, (x - t_q) * inverse).values
     } else {
         let interval = q.clamp(zero, f32x16::splat(simd, (intervals - 1) as f32));
         let interval: u32x16<S> = interval.to_int();
-        let interval = interval.to_array();
-        for j in 1..kept {
-            let (mut a, mut b) = ([0.0; LANES], [0.0; LANES]);
-            for l in 0..LANES {
-                let t = first + l * apart + interval[l] as usize;
-                a[l] = table.knots[t + 1 - j];
-                b[l] = table.knots[t + j];
-            }
-            left[j] = x - f32x16::from_slice(simd, &a[..]);
-            right[j] = f32x16::from_slice(simd, &b[..]) - x;
-        }
-        for d in 1..kept {
-            let mut passed = zero;
-            for r in 0..d {
-                let share = n[r] / (right[r + 1] + left[d - r]);
-                if d == degree {
-                    low[r] = share * degree as f32;
-                }
-                n[r] = right[r + 1].mul_add(share, passed);
-                passed = left[d - r] * share;
-            }
-            n[d] = passed;
-        }
-    }
-    let mut slopes = [zero; N];
-    slopes[0] = zero - low[0];
-    for r in 1..degree {
-        slopes[r] = low[r - 1] - low[r];
-    }
-    slopes[degree] = low[degree - 1];
-
+        free_splines::<S, N>(simd, table, first, apart, &interval.to_array(), x).values
+    };
     if any_shift {
         for step in 1..=kept {
             let up = shift.simd_ge(f32x16::splat(simd, step as f32));
             let down = shift.simd_le(f32x16::splat(simd, -(step as f32)));
-            for v in [&mut n, &mut slopes] {
-                for j in (0..kept).rev() {
-                    let other = if j == 0 { zero } else { v[j - 1] };
-                    v[j] = up.select(other, v[j]);
-                }
-                for j in 0..kept {
-                    let other = if j + 1 == kept { zero } else { v[j + 1] };
-                    v[j] = down.select(other, v[j]);
-                }
+            for j in (0..kept).rev() {
+                let other = if j == 0 { zero } else { values[j - 1] };
+                values[j] = up.select(other, values[j]);
+            }
+            for j in 0..kept {
+                let other = if j + 1 == kept { zero } else { values[j + 1] };
+                values[j] = down.select(other, values[j]);
             }
         }
     }
-    if table.clamp {
-        for slope in &mut slopes {
-            *slope *= moves;
-        }
-    }
     // A NaN compares as lying outside: it must not vanish there.
-    let known = x.simd_eq(x);
-    n[0] = known.select(n[0], x);
-    slopes[0] = known.select(slopes[0], x);
-    let sigmoid = simd::sigmoid(simd, x);
+    values[0] = x.simd_eq(x).select(values[0], x);
     Lanes {
         start,
-        values: n,
-        slopes,
-        silu: x * sigmoid,
-        silu_slope: (sigmoid * (x * (one - sigmoid) + one)) * moves,
+        values,
+        silu: x * simd::sigmoid(simd, x),
     }
 }
 
@@ -323,55 +347,4 @@ fn fill_tile<S: Simd, const N: usize>(
         at.values[m].store_slice(&mut tile.values[m]);
     }
     at.silu.store_slice(&mut tile.silu);
-}
-
-/// Values and slopes of one input over a run of samples, lanes along the samples. `planes` gets
-/// 2(k+1) rows of x.len(): values, then slopes.
-#[cfg(test)]
-pub(super) fn evaluate(
-    table: &Table,
-    input: usize,
-    x: &[f32],
-    planes: &mut Vec<f32>,
-    start: &mut Vec<u32>,
-) {
-    fn run<const N: usize>(
-        table: &Table,
-        input: usize,
-        x: &[f32],
-        planes: &mut [f32],
-        start: &mut [u32],
-    ) {
-        dispatch!(simd::level(), simd => run_simd::<_, N>(simd, table, input, x, planes, start));
-    }
-    #[inline(always)]
-    fn run_simd<S: Simd, const N: usize>(
-        simd: S,
-        table: &Table,
-        input: usize,
-        x: &[f32],
-        planes: &mut [f32],
-        start: &mut [u32],
-    ) {
-        let len = x.len();
-        for at in (0..len).step_by(LANES) {
-            let end = len.min(at + LANES);
-            let at16 = lanes::<S, N>(
-                simd,
-                table,
-                table.of(input),
-                0,
-                simd::load(simd, &x[at..end]),
-            );
-            start[at..end].copy_from_slice(&at16.start.to_array()[..end - at]);
-            let kept = kept::<N>(table.degree);
-            let all = at16.values[..kept].iter().chain(&at16.slopes[..kept]);
-            for (m, v) in all.enumerate() {
-                simd::store(*v, &mut planes[m * len + at..m * len + end]);
-            }
-        }
-    }
-    let planes = crate::nn::layer::room(planes, 2 * (table.degree + 1) * x.len());
-    start.resize(x.len(), 0);
-    by_degree!(table.degree, N => run::<N>(table, input, x, planes, start));
 }

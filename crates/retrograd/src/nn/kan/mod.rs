@@ -38,7 +38,23 @@ macro_rules! by_degree {
     };
 }
 
+/// Runs an expression with the room for rows of weights that a kernel is compiled for: 4, or the 8
+/// of degree 7. Rows that a degree doesn't have are zeros: two kernels to compile instead of seven.
+macro_rules! by_rows {
+    ($degree:expr, $n:ident => $call:expr) => {
+        if $degree <= 3 {
+            const $n: usize = 4;
+            $call
+        } else {
+            const $n: usize = 8;
+            $call
+        }
+    };
+}
+
+mod backward;
 pub(crate) mod basis;
+mod block;
 mod cpu;
 pub(crate) mod frozen;
 #[cfg(feature = "gpu")]
@@ -289,14 +305,14 @@ impl<T: Scalar> Layer<T> for Kan {
             let [d_spline_weight, d_base_weight, d_bias] = io
                 .d_params
                 .map(|d| d.and_then(T::f32s_mut).unwrap_or_default());
-            let grads = cpu::Gradients {
+            let grads = backward::Gradients {
                 d_spline_weight,
                 d_base_weight,
                 d_bias,
             };
             let d_x = io.d_x.and_then(T::f32s_mut);
             let rows = x.len() / self.inputs;
-            return cpu::backward(self, rows, spline, base, x, d_y, grads, d_x, scratch);
+            return backward::backward(self, rows, spline, base, x, d_y, grads, d_x, scratch);
         }
         reference::backward(self, io);
     }
