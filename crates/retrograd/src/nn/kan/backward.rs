@@ -53,7 +53,11 @@ pub(super) fn backward(
     let scratch = room(scratch, inputs * d_x_len + padding(rows * outputs, outputs));
     let (d_x_by_input, d_y_room) = scratch.split_at_mut(inputs * d_x_len);
     let d_y = padded(d_y, outputs, d_y_room);
-    let group = (inputs / PIECES).clamp(1, CHAIN);
+    // Of few inputs, one by one: two threads would have six and five groups of 21 inputs in pairs.
+    let group = match inputs < 4 * PIECES {
+        true => 1,
+        false => (inputs / PIECES).min(CHAIN),
+    };
     Weights::with(kan, spline_weight, base_weight, |weights| {
         parallel::for_each_chunks(
             [
