@@ -41,11 +41,11 @@ impl Default for SymbolicOptions {
 
 /// c·f(a·x + b).
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Term {
+pub(super) struct Term {
     function: Function,
-    a: f64,
-    b: f64,
-    c: f64,
+    pub a: f64,
+    pub b: f64,
+    pub c: f64,
 }
 
 impl Term {
@@ -90,7 +90,7 @@ impl Term {
 pub struct SymbolicEdge {
     /// Which edge.
     pub edge: Edge,
-    terms: Vec<Term>,
+    pub(super) terms: Vec<Term>,
     /// How well it fits the KAN's edge.
     pub r2: f64,
 }
