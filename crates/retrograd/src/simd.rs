@@ -8,7 +8,7 @@
 //! by a test against f64 over their whole domain: [`ULPS`] is what kernels may count on. NaN stays
 //! NaN.
 
-pub use fearless_simd::{Level, Simd, f32x8, f32x16, mask32x16, prelude, u32x16};
+pub use fearless_simd::{Level, Simd, f32x8, f32x16, f64x8, mask32x16, prelude, u32x16};
 
 use fearless_simd::prelude::*;
 

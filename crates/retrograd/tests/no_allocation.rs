@@ -6,9 +6,10 @@ use std::cell::{Cell, RefCell};
 
 use retrograd::graph::data::{GraphSet, karate_club};
 use retrograd::graph::task::{Folds, GraphTask, LinkTask, NodeTask, TextTask};
-use retrograd::graph::{Graph, GraphBatch, GraphSpec};
+use retrograd::graph::{DagNN, DagSpec, DagTape, Graph, GraphBatch, GraphSpec};
 use retrograd::logic::LogicTask;
 use retrograd::train::{Event, Experiment, NetworkTask, Observer, Session, Task};
+use retrograd::{Grads, Model, Pass};
 
 /// The system's allocator with a counter for this thread. With one thread there are no queues of
 /// rayon's, and every kernel runs here.
@@ -205,6 +206,32 @@ fn batches_of_graphs_text_nodes_and_links_are_drawn_and_trained_without_allocati
         let spec = graph_spec(&gcn.replace("LAST", "{ kind = \"pair_dot\" }"));
         let task = LinkTask::new(&spec, karate_club().unwrap().batch, 0).unwrap();
         count_steps(graph_experiment(), task)
+    });
+}
+
+#[test]
+fn a_pass_through_a_dag_allocates_nothing() {
+    // A chain of forty nodes with an edge past every second one; batches of two blocks and a part.
+    let (sources, targets): (Vec<u32>, Vec<u32>) = (0..40)
+        .flat_map(|v: u32| [(v, v + 1), (v, v + 3)])
+        .filter(|&(_, t)| t <= 40)
+        .unzip();
+    let spec = DagSpec::new(1, 39, 1, "tanh");
+    let dag = DagNN::new(&spec, &sources, &targets).unwrap();
+    let params = dag.init(0);
+    let mut d_params = vec![0.0; params.len()];
+    let (x, d_output) = (vec![0.5; 70], vec![1.0; 70]);
+    let (pass, mut tape) = (Pass::inference(), DagTape::default());
+    retrograd::parallel::with_threads(1, || {
+        let mut pass_through = || {
+            dag.forward(&params, &x, &pass, &mut tape);
+            let grads = Grads::params(&mut d_params);
+            dag.backward(&params, &x, &pass, &mut tape, &d_output, grads);
+        };
+        pass_through();
+        let before = COUNT.get();
+        pass_through();
+        assert_eq!(COUNT.get(), before);
     });
 }
 

@@ -91,8 +91,13 @@ pub const WORKLOADS: &[Workload] = &[
     },
     Workload {
         name: "threshold-dag",
-        about: "a DAG of 20 levels of 32 nodes, 7 edges each, batch 64, forward and backward",
-        build: dag,
+        about: "a DAG of 20 levels of 64 nodes, 7 edges each, batch 32, forward and backward",
+        build: |device| dag(device, 20, 64, 32),
+    },
+    Workload {
+        name: "threshold-dag-batch",
+        about: "a DAG of one level of 32 nodes, 7 edges each, batch 64, forward and backward",
+        build: |device| dag(device, 1, 32, 64),
     },
 ];
 
@@ -156,21 +161,18 @@ fn layer(
     both_ways(device, network, batch)
 }
 
-fn dag(device: Device) -> anyhow::Result<Prepared> {
-    const LEVELS: usize = 20;
-    const NODES: usize = 32;
-    const BATCH: usize = 64;
+fn dag(device: Device, levels: usize, nodes: usize, batch: usize) -> anyhow::Result<Prepared> {
     let (mut sources, mut targets) = (Vec::new(), Vec::new());
-    for v in NODES..(LEVELS + 1) * NODES {
-        let before = v / NODES * NODES - NODES;
+    for v in nodes..(levels + 1) * nodes {
+        let before = v / nodes * nodes - nodes;
         for e in 0..EDGES {
-            sources.push((before + (v + e * 5) % NODES) as u32);
+            sources.push((before + (v + e * 5) % nodes) as u32);
             targets.push(v as u32);
         }
     }
-    let spec = DagSpec::new(NODES, (LEVELS - 1) * NODES, NODES, "tanh");
+    let spec = DagSpec::new(nodes, (levels - 1) * nodes, nodes, "tanh");
     let model = DagNN::new(&spec, &sources, &targets)?;
-    both_ways(device, model, numbers(BATCH * NODES))
+    both_ways(device, model, numbers(batch * nodes))
 }
 
 /// Forward and backward with respect to parameters and input, without loss and update.

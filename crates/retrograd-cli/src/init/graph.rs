@@ -32,16 +32,7 @@ pub fn edge_list(
         );
     };
     check_labels(labels)?;
-    // Everything is kept at first, to see what is there.
-    let mut files = EdgeListFiles {
-        edges: edges.to_path_buf(),
-        features: Some(features.to_path_buf()),
-        labels: Some(labels.to_path_buf()),
-        predict: Predict::Nodes,
-        undirected: false,
-        self_loops: EdgeRule::Keep,
-        duplicates: EdgeRule::Keep,
-    };
+    let mut files = everything(edges, Some(features), Some(labels));
     let data = read_edge_list(&files, 0)?;
     let traits = Traits::of(data.batch.graph());
     files.undirected = !traits.symmetric && !directed;
@@ -153,6 +144,19 @@ pub fn edge_list(
     })
 }
 
+/// The files, read so that everything is kept, to see what is there.
+fn everything(edges: &Path, features: Option<&Path>, labels: Option<&Path>) -> EdgeListFiles {
+    EdgeListFiles {
+        edges: edges.to_path_buf(),
+        features: features.map(Path::to_path_buf),
+        labels: labels.map(Path::to_path_buf),
+        predict: Predict::Nodes,
+        undirected: false,
+        self_loops: EdgeRule::Keep,
+        duplicates: EdgeRule::Keep,
+    }
+}
+
 /// How every file begins, up to what the model is.
 fn head(edges: &Path, what: &str, place: &Place) -> String {
     let about = format!(
@@ -191,16 +195,7 @@ fn files_of(text: &str, place: &Place) -> Result<(Experiment, EdgeListFiles)> {
 
 /// Looks at the edges of a graph and drafts an experiment that predicts links.
 pub fn links(edges: &Path, features: Option<&Path>, place: &Place) -> Result<Draft> {
-    let mut files = EdgeListFiles {
-        edges: edges.to_path_buf(),
-        features: features.map(Path::to_path_buf),
-        labels: None,
-        predict: Predict::Nodes,
-        undirected: false,
-        self_loops: EdgeRule::Keep,
-        duplicates: EdgeRule::Keep,
-    };
-    // Everything is kept at first, to see what is there.
+    let mut files = everything(edges, features, None);
     let all = read_unlabelled(&files)?;
     let traits = Traits::of(all.graph());
     let weighted = all.edge_weights().is_some();

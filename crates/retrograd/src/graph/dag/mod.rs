@@ -6,24 +6,23 @@
 //!
 //! Input nodes hold the sample; output nodes are linear. Nodes are grouped by level (the longest
 //! path from an input), so that a level depends on earlier levels alone and its nodes are
-//! independent of each other. The samples of a batch lie side by side: a node's sum runs in lanes.
+//! independent of each other. Samples lie side by side: a node's sum runs in lanes. Each block of
+//! samples goes through the levels alone (`cpu.rs`).
 //!
 //! Backward, level by level from the last: d_a_v = (d_y_v at an output) + Σ_{e = (v → t)} w_e·d_u_t,
 //! d_u_v = d_a_v·act_v′(u_v); then d_w_e = Σ_samples d_u_t·a_s, d_bias_v = Σ_samples d_u_v, and at an
 //! input d_x = d_a. Nothing is passed on into an input node beyond that: it has no in-edges.
 
-mod sums;
+mod cpu;
+mod reference;
 #[cfg(test)]
 mod tests;
 
 use serde::{Deserialize, Serialize};
 
-use self::sums::{column_sum, product, weighted_sum};
 use super::pattern::Pattern;
 use crate::nn::Activation;
-use crate::parallel::{self, Uneven, for_each_cut};
 use crate::rng::Key;
-use crate::simd::{self, dispatch};
 use crate::verify::{Bundle, Case, FromBundle};
 use crate::{Error, Grads, Kernels, Layout, Model, Pass, Result, Scalar};
 
@@ -89,55 +88,55 @@ fn activation_named(name: &str) -> Result<Activation> {
 pub struct DagNN {
     spec: DagSpec,
     layout: Layout,
-    /// The place of every node in the order of levels, and the node of every place.
+    /// The place of every node in the order of levels, and the node of every place. The inputs come
+    /// first: node `i` is place `i`.
     place: Vec<u32>,
     node: Vec<u32>,
     /// The first place of every level, and the number of nodes.
-    levels: Vec<usize>,
+    bounds: Vec<usize>,
+    level: Vec<cpu::Level>,
     /// Row = target's place, column = source's place.
     pattern: Pattern,
-    /// The edge of every slot.
+    /// The edge of every slot, and of every entry by column.
     edge: Vec<u32>,
-    /// Ends of every edge, as places.
-    source: Vec<u32>,
+    column_edge: Vec<u32>,
+    /// The place in which every edge ends.
     target: Vec<u32>,
     /// By place.
     activation: Vec<Activation>,
-    /// Where a place's bias is; inputs have none.
-    bias: Vec<Option<u32>>,
+    /// Runs of places that share an activation: where each ends, and which.
+    runs: Vec<(usize, Activation)>,
+    /// The outputs' places, in order, and which output each is.
+    outputs: Vec<(u32, u32)>,
+    /// Where a part of the batch keeps the sum of every parameter: weights by slot, then biases by
+    /// place.
+    sum_at: Vec<u32>,
 }
 
-/// What a forward pass leaves for backward: everything node after node, samples in lanes.
+/// What a forward pass leaves for backward, node after node, samples in lanes.
 pub struct DagTape<T> {
+    /// Samples of a block: `[block][place][sample]`.
+    block: usize,
     u: Vec<T>,
     a: Vec<T>,
     d_u: Vec<T>,
-    /// d_w by slot, and where the nodes and slots of a level's pieces begin.
-    d_slot: Vec<T>,
-    nodes: Vec<u32>,
-    slots: Vec<u32>,
+    /// The sums over samples, part by part of the batch.
+    sums: Vec<T>,
     output: Vec<T>,
 }
 
 impl<T> Default for DagTape<T> {
     fn default() -> Self {
         DagTape {
+            block: 0,
             u: Vec::new(),
             a: Vec::new(),
             d_u: Vec::new(),
-            d_slot: Vec::new(),
-            nodes: Vec::new(),
-            slots: Vec::new(),
+            sums: Vec::new(),
             output: Vec::new(),
         }
     }
 }
-
-/// From this many multiply-adds on, the nodes of a level go to threads: some 5 µs on one
-/// (`retrograd bench threshold-dag` measures that).
-const PARALLEL: usize = 1 << 14;
-/// Multiply-adds of one piece.
-const PIECE: usize = 1 << 12;
 
 impl DagNN {
     /// From a spec and the edges, which may be given in any order but must not form a cycle.
@@ -182,33 +181,49 @@ impl DagNN {
         let (source, target) = (places(sources), places(targets));
         let (pattern, edge) = Pattern::new(n, n, &target, &source);
         let mut layout = Layout::new();
-        layout.push("edge_weight", &[source.len()]);
+        layout.push("edge_weight", &[edge.len()]);
         layout.push("bias", &[spec.hidden + spec.outputs]);
         let is_hidden = |v: u32| (v as usize) < spec.inputs + spec.hidden;
+        let activation: Vec<Activation> = order
+            .iter()
+            .map(|&v| {
+                if is_hidden(v) {
+                    hidden
+                } else {
+                    Activation::Identity
+                }
+            })
+            .collect();
+        let (rows, columns) = (&pattern.by_row, &pattern.by_column);
+        let level = (0..=last)
+            .map(|l| bounds[l].max(spec.inputs)..bounds[l + 1])
+            .map(|places| cpu::Level::new(places, rows, columns))
+            .collect();
+        let mut outputs: Vec<(u32, u32)> = (0..spec.outputs as u32)
+            .map(|o| (place[spec.inputs + spec.hidden + o as usize], o))
+            .collect();
+        outputs.sort_unstable();
+        let edges = edge.len() as u32;
+        let mut sum_at = vec![0; edge.len()];
+        for (slot, &e) in edge.iter().enumerate() {
+            sum_at[e as usize] = slot as u32;
+        }
+        sum_at.extend(place[spec.inputs..].iter().map(|&p| edges + p));
         Ok(DagNN {
-            activation: order
-                .iter()
-                .map(|&v| {
-                    if is_hidden(v) {
-                        hidden
-                    } else {
-                        Activation::Identity
-                    }
-                })
-                .collect(),
-            bias: order
-                .iter()
-                .map(|&v| v.checked_sub(spec.inputs as u32))
-                .collect(),
+            runs: runs(&activation),
+            activation,
             spec: spec.clone(),
             layout,
-            place,
             node: order,
-            levels: bounds,
+            bounds,
+            level,
+            column_edge: pattern.slot.iter().map(|&s| edge[s as usize]).collect(),
             pattern,
             edge,
-            source,
             target,
+            outputs,
+            sum_at,
+            place,
         })
     }
 
@@ -223,6 +238,7 @@ impl DagNN {
             ));
         }
         self.activation[self.place[node] as usize] = activation;
+        self.runs = runs(&self.activation);
         Ok(())
     }
 
@@ -233,29 +249,35 @@ impl DagNN {
 
     /// The number of levels, that of the inputs included.
     pub fn levels(&self) -> usize {
-        self.levels.len() - 1
+        self.bounds.len() - 1
     }
 
-    /// The places of a level; nodes without in-edges share that of the inputs.
-    fn places(&self, level: usize) -> std::ops::Range<usize> {
-        self.levels[level]..self.levels[level + 1]
+    fn edges(&self) -> usize {
+        self.edge.len()
     }
 
-    fn is_input(&self, place: usize) -> bool {
-        self.bias[place].is_none()
+    /// Which bias a place has, one that is no input.
+    #[inline(always)]
+    fn bias_of(&self, place: usize) -> usize {
+        self.node[place] as usize - self.spec.inputs
     }
 
-    /// Nodes of one piece of a level.
-    fn piece(
-        &self,
-        range: &std::ops::Range<usize>,
-        rows: &super::Rows,
-        batch: usize,
-    ) -> (usize, bool) {
-        let slots = (rows.start[range.end] - rows.start[range.start]) as usize + range.len();
-        let nodes = (range.len() * PIECE / (slots * batch).max(1)).max(1);
-        (nodes, slots * batch >= PARALLEL)
+    /// Whether weights and biases are trained.
+    fn trained(&self) -> [bool; 2] {
+        [0, 1].map(|tensor| !self.layout.tensors()[tensor].frozen)
     }
+}
+
+/// Where each run of equal activations ends, and which it is.
+fn runs(activation: &[Activation]) -> Vec<(usize, Activation)> {
+    let mut end = 0;
+    let equal = activation.chunk_by(|a, b| a == b);
+    equal
+        .map(|run| {
+            end += run.len();
+            (end, run[0])
+        })
+        .collect()
 }
 
 /// The longest path to every node; an error names a node on a cycle.
@@ -319,50 +341,21 @@ impl Model for DagNN {
     }
 
     fn forward<T: Scalar>(&self, params: &[T], x: &Vec<T>, pass: &Pass, tape: &mut DagTape<T>) {
-        let fast = pass.kernels == Kernels::Fast;
         let batch = x.len() / self.spec.inputs;
         let n = self.spec.nodes();
-        let (weight, bias) = params.split_at(self.source.len());
         tape.u.resize(n * batch, T::ZERO);
         tape.a.resize(n * batch, T::ZERO);
         tape.output.resize(self.spec.outputs * batch, T::ZERO);
-        if batch == 0 {
-            return;
+        if pass.kernels == Kernels::Fast
+            && let (Some(params), Some(x)) = (T::f32s(params), T::f32s(x))
+            && let (Some(u), Some(a)) = (T::f32s_mut(&mut tape.u), T::f32s_mut(&mut tape.a))
+            && let Some(output) = T::f32s_mut(&mut tape.output)
+        {
+            tape.block = cpu::BLOCK;
+            return cpu::forward(self, params, x, u, a, output);
         }
-        let rows = &self.pattern.by_row;
-        for level in 0..self.levels() {
-            let range = self.places(level);
-            let (earlier, rest) = tape.a.split_at_mut(range.start * batch);
-            let a = &mut rest[..range.len() * batch];
-            let u = &mut tape.u[range.start * batch..range.end * batch];
-            let (nodes, parallel) = self.piece(&range, rows, batch);
-            let len = nodes * batch;
-            parallel::for_each_chunk2(u, len, a, len, fast && parallel, |piece, u, a| {
-                let chunks = u.chunks_exact_mut(batch).zip(a.chunks_exact_mut(batch));
-                for (k, (u, a)) in chunks.enumerate() {
-                    let v = range.start + piece * nodes + k;
-                    let Some(bias_at) = self.bias[v] else {
-                        let i = self.node[v] as usize;
-                        for (b, a) in a.iter_mut().enumerate() {
-                            *a = x[b * self.spec.inputs + i];
-                        }
-                        continue;
-                    };
-                    let terms = rows.range(v).map(|p| {
-                        let w = weight[self.edge[p] as usize];
-                        (w, rows.neighbor[p] as usize)
-                    });
-                    weighted_sum(terms, earlier, bias[bias_at as usize], u, fast);
-                    self.activation[v].forward(u, a, pass.kernels);
-                }
-            });
-        }
-        for o in 0..self.spec.outputs {
-            let v = self.place[self.spec.inputs + self.spec.hidden + o] as usize;
-            for b in 0..batch {
-                tape.output[b * self.spec.outputs + o] = tape.a[v * batch + b];
-            }
-        }
+        tape.block = batch;
+        reference::forward(self, params, x, tape);
     }
 
     fn output<'t, T: Scalar>(&self, tape: &'t DagTape<T>) -> &'t [T] {
@@ -378,135 +371,44 @@ impl Model for DagNN {
         d_output: &[T],
         grads: Grads<'_, T>,
     ) {
-        let fast = pass.kernels == Kernels::Fast;
         let batch = x.len() / self.spec.inputs;
         let n = self.spec.nodes();
-        let (weight, _) = params.split_at(self.source.len());
-        if batch == 0 {
-            if let (Some(d), false) = (grads.params, grads.accumulate) {
-                d.fill(T::ZERO);
+        tape.d_u.resize(n * batch, T::ZERO);
+        if pass.kernels == Kernels::Fast
+            && let (Some(params), Some(d_output)) = (T::f32s(params), T::f32s(d_output))
+            && let (Some(u), Some(a)) = (T::f32s(&tape.u), T::f32s(&tape.a))
+            && let Some(d_u) = T::f32s_mut(&mut tape.d_u)
+            && let Some(sums) = T::f32_vec(&mut tape.sums)
+        {
+            let [weights, biases] = self.trained().map(|t| t && grads.params.is_some());
+            let wanted = cpu::Wanted {
+                weights,
+                biases,
+                accumulate: grads.accumulate,
+            };
+            sums.resize(cpu::parts(batch) * (self.edges() + n), 0.0);
+            let left = cpu::Left { u, a };
+            let d_x = grads.input.and_then(T::f32s_mut).unwrap_or_default();
+            cpu::backward(self, params, left, d_output, d_u, sums, wanted, d_x);
+            if let Some(d_params) = grads.params.and_then(T::f32s_mut) {
+                cpu::add_up(self, sums, wanted, d_params);
             }
             return;
         }
-        // Every node's is overwritten before it is read.
-        tape.d_u.resize(n * batch, T::ZERO);
-        let wants_weights = grads.params.is_some() && !self.layout.tensors()[0].frozen;
-        let edges = if wants_weights { self.source.len() } else { 0 };
-        tape.d_slot.resize(edges, T::ZERO);
-        let (rows, columns) = (&self.pattern.by_row, &self.pattern.by_column);
-        let row = |place: u32| place as usize * batch..(place as usize + 1) * batch;
-        let first_output = self.spec.inputs + self.spec.hidden;
-        for level in (0..self.levels()).rev() {
-            let range = self.places(level);
-            let (rest, later) = tape.d_u.split_at_mut(range.end * batch);
-            let d = &mut rest[range.start * batch..];
-            let (u, a) = (&tape.u[..], &tape.a[..]);
-            let all_a = a;
-            let later_at = range.end;
-            let (nodes, parallel) = self.piece(&range, columns, batch);
-            // The weights of a node's in-edges are done with it, while d_u of the node is at hand:
-            // read later, half of it would come from another core (dag-10k on two threads 4.4 ms).
-            let first_slot = if edges == 0 {
-                0
-            } else {
-                rows.start[range.start]
-            };
-            tape.nodes.clear();
-            tape.slots.clear();
-            for place in (range.start..range.end).step_by(nodes).chain([range.end]) {
-                tape.nodes.push((place - range.start) as u32);
-                tape.slots
-                    .push(rows.start[place].saturating_sub(first_slot));
-            }
-            let end = first_slot as usize + tape.slots[tape.slots.len() - 1] as usize;
-            let d_slot = match edges {
-                0 => &mut [][..],
-                _ => &mut tape.d_slot[first_slot as usize..end],
-            };
-            let owned = (
-                Uneven::new(d, &tape.nodes, batch),
-                Uneven::new(d_slot, &tape.slots, 1),
-            );
-            let pieces = tape.nodes.len() - 1;
-            for_each_cut(pieces, fast && parallel, owned, |piece, (d, mut d_slot)| {
-                for (k, d) in d.chunks_exact_mut(batch).enumerate() {
-                    let v = range.start + piece * nodes + k;
-                    let terms = columns.range(v).map(|q| {
-                        let edge = self.edge[self.pattern.slot[q] as usize];
-                        (
-                            weight[edge as usize],
-                            columns.neighbor[q] as usize - later_at,
-                        )
-                    });
-                    weighted_sum(terms, later, T::ZERO, d, fast);
-                    if let Some(bias_at) = self.bias[v] {
-                        let node = bias_at as usize + self.spec.inputs;
-                        if node >= first_output {
-                            let o = node - first_output;
-                            for (b, d) in d.iter_mut().enumerate() {
-                                *d += d_output[b * self.spec.outputs + o];
-                            }
-                        }
-                        let (u, a) = (&u[v * batch..][..batch], &a[v * batch..][..batch]);
-                        let activation = self.activation[v];
-                        // Elementwise: under `dispatch!` the compiler makes vectors of it.
-                        dispatch!(simd::level(), simd => {
-                            let _ = simd;
-                            for ((d, &u), &a) in d.iter_mut().zip(u).zip(a) {
-                                *d *= activation.slope(u, a);
-                            }
-                        });
-                    }
-                    if !d_slot.is_empty() {
-                        let own = d_slot.split_off_mut(..rows.degree(v)).unwrap_or_default();
-                        for (d_w, &s) in own.iter_mut().zip(&rows.neighbor[rows.range(v)]) {
-                            *d_w = product(d, &all_a[row(s)], fast);
-                        }
-                    }
-                }
-            });
-        }
-        let d_u = &tape.d_u[..];
-        if let Some(d_params) = grads.params {
-            if !grads.accumulate {
-                parallel::fill(d_params, T::ZERO);
-            }
-            let (d_weight, d_bias) = d_params.split_at_mut(self.source.len());
-            if wants_weights {
-                for (&d, &edge) in tape.d_slot.iter().zip(&self.edge) {
-                    d_weight[edge as usize] += d;
-                }
-            }
-            if !self.layout.tensors()[1].frozen {
-                let nodes = (PIECE / batch).max(1);
-                let parallel = fast && d_bias.len() * batch >= PARALLEL;
-                parallel::for_each_chunk(d_bias, nodes, parallel, |piece, d_bias| {
-                    for (k, d) in d_bias.iter_mut().enumerate() {
-                        let place = self.place[self.spec.inputs + piece * nodes + k];
-                        *d += column_sum(&d_u[row(place)], fast);
-                    }
-                });
-            }
-        }
-        if let Some(d_x) = grads.input {
-            for i in 0..self.spec.inputs {
-                let v = self.place[i] as usize;
-                for b in 0..batch {
-                    d_x[b * self.spec.inputs + i] = d_u[v * batch + b];
-                }
-            }
-        }
+        reference::backward(self, params, batch, tape, d_output, grads);
     }
 
     fn cast_input<T: Scalar, U: Scalar>(&self, input: &Vec<T>) -> Vec<U> {
         crate::scalar::cast(input)
     }
 
-    fn pattern<T: Scalar>(&self, _: &[T], x: &Vec<T>, tape: &DagTape<T>, pattern: &mut Vec<u32>) {
-        let batch = x.len() / self.spec.inputs;
-        for (v, u) in tape.u.chunks_exact(batch.max(1)).enumerate() {
-            if !self.is_input(v) {
-                self.activation[v].pattern(u, pattern);
+    fn pattern<T: Scalar>(&self, _: &[T], _: &Vec<T>, tape: &DagTape<T>, pattern: &mut Vec<u32>) {
+        let n = self.spec.nodes();
+        for block in tape.u.chunks((tape.block * n).max(1)) {
+            for (v, u) in block.chunks_exact(block.len() / n).enumerate() {
+                if v >= self.spec.inputs {
+                    self.activation[v].pattern(u, pattern);
+                }
             }
         }
     }

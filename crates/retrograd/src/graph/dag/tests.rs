@@ -100,21 +100,20 @@ impl Faulty {
     /// The weights that the wrong backward pass works with.
     fn weights<T: Scalar>(&self, params: &[T]) -> Vec<T> {
         let dag = &self.inner;
-        let edges = dag.source.len();
-        let level =
-            |place: u32| (0..dag.levels()).find(|&l| dag.places(l).contains(&(place as usize)));
+        let level = |place: usize| dag.bounds.partition_point(|&first| first <= place);
+        let rows = &dag.pattern.by_row;
         let mut wrong = params.to_vec();
-        for e in 0..edges {
-            let (s, t) = (dag.source[e], dag.target[e]);
-            let is_output = dag.node[t as usize] >= 9;
-            match self.fault {
-                Fault::SkipEdges if level(t) > level(s).map(|l| l + 1) => wrong[e] = T::ZERO,
-                Fault::ForwardOrder if !is_output => wrong[e] = T::ZERO,
-                Fault::ShiftedWeights => wrong[e] = params[(e + 1) % edges],
-                Fault::MeanInsteadOfSum => {
-                    wrong[e] /= T::from_usize(dag.pattern.by_row.degree(t as usize));
+        for t in 0..rows.len() {
+            let is_output = dag.node[t] >= 9;
+            for p in rows.range(t) {
+                let (e, s) = (dag.edge[p] as usize, rows.neighbor[p] as usize);
+                match self.fault {
+                    Fault::SkipEdges if level(t) > level(s) + 1 => wrong[e] = T::ZERO,
+                    Fault::ForwardOrder if !is_output => wrong[e] = T::ZERO,
+                    Fault::ShiftedWeights => wrong[e] = params[(e + 1) % dag.edges()],
+                    Fault::MeanInsteadOfSum => wrong[e] /= T::from_usize(rows.degree(t)),
+                    _ => {}
                 }
-                _ => {}
             }
         }
         wrong
@@ -189,4 +188,109 @@ fn every_mutant_of_the_backward_pass_is_caught_and_the_right_one_is_not() {
             .any(|r| r.link == verify::Link::Differences && r.verdict == verify::Verdict::Fail);
         assert_eq!(seen, fault != Fault::None, "{fault:?}\n{}", report.table());
     }
+}
+
+fn numbers(seed: u64, count: usize) -> Vec<f32> {
+    let mut stream = Key::new(seed).purpose("dag tests").stream();
+    (0..count).map(|_| stream.normal() as f32).collect()
+}
+
+#[test]
+fn blocks_of_every_width_and_batches_of_many_parts_pass_the_chain() {
+    // Outputs 8 and 9; node 2 has no in-edges, 9 passes on to 8, activations differ along a level.
+    let sources = [0, 1, 0, 2, 3, 4, 1, 5, 9, 6, 7, 3];
+    let targets = [3, 3, 4, 4, 5, 6, 7, 9, 8, 8, 9, 8];
+    let mut dag = DagNN::new(&DagSpec::new(2, 6, 2, "tanh"), &sources, &targets).unwrap();
+    dag.set_activation(4, Activation::Silu).unwrap();
+    dag.set_activation(6, Activation::Gelu).unwrap();
+    let params = numbers(1, 12 + 8);
+    for batch in [1, 9, 16, 17, 31, 32, 33, 600] {
+        let target = Target::values(numbers(2, batch * 2));
+        let x = numbers(3, batch * 2);
+        let subject = Subject::new("dag", &dag, &params, &x, &target, Loss::Mse).unwrap();
+        let report = verify::check_on(&subject, &mut verify::Cpu, &Options::default()).unwrap();
+        assert!(report.passed(), "batch {batch}\n{}", report.table());
+    }
+}
+
+/// Levels of `width` nodes, each with six in-edges from the three levels before it.
+fn layered(levels: usize, width: usize) -> DagNN {
+    let mut stream = Key::new(7).purpose("layered dag").stream();
+    let (mut sources, mut targets) = (Vec::new(), Vec::new());
+    for v in width..(levels + 1) * width {
+        let before = v / width * width;
+        let mut chosen = std::collections::BTreeSet::new();
+        while chosen.len() < 6 {
+            chosen.insert(before - 1 - stream.below(before.min(3 * width)));
+        }
+        sources.extend(chosen.iter().map(|&s| s as u32));
+        targets.extend(std::iter::repeat_n(v as u32, 6));
+    }
+    let spec = DagSpec::new(width, (levels - 1) * width, width, "tanh");
+    DagNN::new(&spec, &sources, &targets).unwrap()
+}
+
+/// The bits of the output and of all gradients.
+fn bits(dag: &DagNN, batch: usize, threads: usize) -> Vec<u32> {
+    let params = dag.init(1);
+    let x = numbers(4, batch * dag.spec.inputs);
+    let d_output = numbers(5, batch * dag.spec.outputs);
+    let (mut d, mut d_x) = (vec![0.0; params.len()], vec![0.0; x.len()]);
+    let mut tape = DagTape::default();
+    let pass = Pass::inference();
+    crate::parallel::with_threads(threads, || {
+        // Often enough for helpers to be there.
+        for _ in 0..4 {
+            dag.forward(&params, &x, &pass, &mut tape);
+            let grads = Grads::both(&mut d, &mut d_x);
+            dag.backward(&params, &x, &pass, &mut tape, &d_output, grads);
+        }
+    });
+    let all = [dag.output(&tape), &d, &d_x];
+    all.concat().iter().map(|x| x.to_bits()).collect()
+}
+
+#[test]
+fn parts_of_the_batch_and_nodes_of_a_level_give_the_same_bits_on_any_number_of_threads() {
+    let (narrow, wide) = (layered(30, 12), layered(3, 1500));
+    // Three parts: enough for two threads, and for seven only where levels can't be shared.
+    for (dag, batch, on_two, on_seven) in [
+        (&narrow, 80, true, true),
+        (&wide, 80, true, false),
+        (&wide, 20, false, false),
+    ] {
+        assert_eq!(dag.by_parts(batch, 2), on_two, "batch {batch}");
+        assert_eq!(dag.by_parts(batch, 7), on_seven, "batch {batch}");
+        let one = bits(dag, batch, 1);
+        for threads in [2, 7] {
+            assert!(one == bits(dag, batch, threads), "{threads} threads");
+        }
+    }
+}
+
+#[test]
+fn what_is_frozen_has_no_gradient_and_changes_no_other() {
+    let mut dag = layered(4, 8);
+    let (params, x) = (dag.init(1), numbers(4, 40 * 8));
+    let d_output = numbers(5, 40 * 8);
+    let gradient = |dag: &DagNN| {
+        let mut d = vec![1.0; params.len()];
+        let (pass, mut tape) = (Pass::inference(), DagTape::default());
+        dag.forward(&params, &x, &pass, &mut tape);
+        dag.backward(
+            &params,
+            &x,
+            &pass,
+            &mut tape,
+            &d_output,
+            Grads::params(&mut d),
+        );
+        d
+    };
+    let all = gradient(&dag);
+    dag.layout_mut().freeze("edge_weight").unwrap();
+    let frozen = gradient(&dag);
+    let (weights, biases) = frozen.split_at(dag.edges());
+    assert!(weights.iter().all(|&d| d == 0.0));
+    assert!(biases == &all[dag.edges()..] && biases.iter().all(|&d| d != 0.0));
 }

@@ -10,6 +10,7 @@
 //! neighbour; the gradient with respect to c_p is the dot product of d_y_i · s_i and
 //! x_{neighbor(p)}, [`edge_dot`](super::edge_dot()).
 
+mod packed;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +19,7 @@ use fearless_simd::prelude::*;
 use crate::Scalar;
 use crate::graph::pattern::Rows;
 use crate::graph::structure::Graph;
-use crate::parallel::{self, Uneven, for_each_cut};
+use crate::parallel::{Uneven, for_each_cut};
 use crate::simd::{self, LANES, Simd, dispatch, f32x8, f32x16};
 
 /// The coefficient of every slot of a side of a pattern; with heads, one for each of them.
@@ -110,9 +111,6 @@ const FAR: usize = 1 << 18;
 /// Vectors that are under way ahead of their use. Between 32 and 128, `graph-large` hardly changes.
 const AHEAD: usize = 64;
 
-/// Numbers of x from which its columns are packed, a few at a time: 32 MB, the last cache of Zen 4.
-const VAST: usize = 1 << 23;
-
 /// Computes the sum for every row; rows of x and `out` are `width` wide.
 pub fn aggregate<T: Scalar>(
     a: &Aggregate<'_, T>,
@@ -188,10 +186,8 @@ fn fast_aggregate(a: &Aggregate<'_, f32>, x: &[f32], width: usize, out: &mut [f3
         return;
     }
     let rows = a.rows;
-    if x.len() >= VAST && a.heads == 1 && !a.add && rows.slots() >= 2 * (x.len() / width) {
-        return parallel::with_scratch(x.len() / width * LANES, |block| {
-            packed_aggregate(a, x, width, block, out);
-        });
+    if packed::pays(a, x, width) {
+        return packed::aggregate(a, x, width, out);
     }
     let parallel = cost(rows, width) >= PARALLEL;
     let owned = Uneven::new(out, &rows.piece_rows, width);
@@ -199,132 +195,6 @@ fn fast_aggregate(a: &Aggregate<'_, f32>, x: &[f32], width: usize, out: &mut [f3
         let range = rows.piece(piece);
         dispatch!(simd::level(), simd => rows_blocks(simd, a, x, width, range, out));
     });
-}
-
-/// Rows of one piece of packing, 256 kB of x at 64 columns.
-const PACKED_ROWS: usize = 1024;
-
-/// The sum for a matrix that the last cache doesn't hold, 16 columns at a time: they are packed
-/// side by side first, and that block it does hold (12.8 MB of the 51 MB of `graph-large`). The
-/// columns where they lie would not do: one line of every four falls into a quarter of the cache's
-/// sets. Results go past the caches, which keep the block. A coefficient by neighbour is multiplied
-/// in on the way.
-fn packed_aggregate(
-    a: &Aggregate<'_, f32>,
-    x: &[f32],
-    width: usize,
-    block: &mut [f32],
-    out: &mut [f32],
-) {
-    let rows = a.rows;
-    let (coefficient, scale) = match (a.coefficient, a.own) {
-        (Coefficient::Neighbor(scale), None) => (Coefficient::One, Some(scale)),
-        (coefficient, _) => (coefficient, None),
-    };
-    let a = &Aggregate { coefficient, ..*a };
-    for first in (0..width).step_by(LANES) {
-        let columns = first..width.min(first + LANES);
-        parallel::for_each_chunk(block, PACKED_ROWS * LANES, true, |piece, block| {
-            for (k, packed) in block.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-                let j = piece * PACKED_ROWS + k;
-                let row = &x[j * width..][columns.clone()];
-                let c = scale.map_or(1.0, |s| s[j]);
-                if let Ok(row) = <&[f32; LANES]>::try_from(row) {
-                    *packed = row.map(|x| c * x);
-                } else {
-                    *packed = [0.0; LANES];
-                    for (packed, x) in packed.iter_mut().zip(row) {
-                        *packed = c * x;
-                    }
-                }
-            }
-        });
-        let block = block.as_chunks::<LANES>().0;
-        let owned = Uneven::new(&mut *out, &rows.piece_rows, width);
-        for_each_cut(rows.pieces(), true, owned, |piece, out| {
-            let (range, columns) = (rows.piece(piece), columns.clone());
-            dispatch!(simd::level(), simd => {
-                match a.coefficient {
-                    Coefficient::One => {
-                        packed_rows::<_, true>(simd, a, block, width, columns, range, out);
-                    }
-                    _ => packed_rows::<_, false>(simd, a, block, width, columns, range, out),
-                }
-                simd::fence();
-            });
-        });
-    }
-}
-
-/// The sums of 16 packed columns for a piece of the rows. ONE: all coefficients are 1.
-#[inline(always)]
-fn packed_rows<S: Simd, const ONE: bool>(
-    simd: S,
-    a: &Aggregate<'_, f32>,
-    block: &[[f32; LANES]],
-    width: usize,
-    columns: std::ops::Range<usize>,
-    range: std::ops::Range<usize>,
-    out: &mut [f32],
-) {
-    let zero = f32x16::splat(simd, 0.0);
-    let first = range.start;
-    let neighbor = &a.rows.neighbor[..];
-    let mut gathered = [0.0; RUN];
-    for i in range {
-        let mut total = zero;
-        let slots = a.rows.range(i);
-        for start in slots.clone().step_by(RUN) {
-            let end = (start + RUN).min(slots.end);
-            let (own, c) = (
-                &neighbor[start..end],
-                a.coefficients(start..end, 0, &mut gathered),
-            );
-            let next = &neighbor[(start + AHEAD).min(neighbor.len())..];
-            let fetch = |k: usize| {
-                if let Some(&j) = next.get(k) {
-                    simd::prefetch_line(block, j as usize);
-                }
-            };
-            let add = |sum: &mut f32x16<S>, j: u32, c: f32| {
-                let row = f32x16::from_slice(simd, &block[j as usize]);
-                *sum = if ONE {
-                    *sum + row
-                } else {
-                    row.mul_add(f32x16::splat(simd, c), *sum)
-                };
-            };
-            let mut sums = [zero; 4];
-            let (js, rest) = own.as_chunks::<4>();
-            for (k, (j, c)) in js.iter().zip(c.as_chunks::<4>().0).enumerate() {
-                for u in 0..4 {
-                    fetch(4 * k + u);
-                    add(&mut sums[u], j[u], c[u]);
-                }
-            }
-            let done = own.len() - rest.len();
-            for (k, (&j, &c)) in rest.iter().zip(&c[done..]).enumerate() {
-                fetch(done + k);
-                add(&mut sums[0], j, c);
-            }
-            total += (sums[0] + sums[1]) + (sums[2] + sums[3]);
-        }
-        if let Some(own) = a.own {
-            let row = f32x16::from_slice(simd, &block[i]);
-            total = row.mul_add(f32x16::splat(simd, own), total);
-        }
-        if let Some(scale) = a.row_scale {
-            total *= f32x16::splat(simd, scale[i]);
-        }
-        if let Some(bias) = a.bias {
-            total += simd::load_short(simd, &bias[columns.clone()]);
-        }
-        let to = &mut out[(i - first) * width..][columns.clone()];
-        match <&mut [f32; LANES]>::try_from(&mut *to) {
-            Ok(line) => simd::store_past_caches(total, line),
-            Err(_) => simd::store_short(total, to),
-        }
-    }
 }
 
 /// Cuts rows into heads, and wide heads into blocks of up to four vectors, which stay in registers.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Inference, add_spread, classes_metadata, figure_of, write_picture};
+use super::{BY_CLASS, Inference, add_drawing, add_spread, classes_metadata, figure_of};
 use crate::data::metrics::{Confusion, predicted_class};
 use crate::graph::batch::GraphBatch;
 use crate::graph::data::GraphSet;
@@ -10,9 +10,7 @@ use crate::graph::draw;
 use crate::graph::network::GraphNetwork;
 use crate::graph::spec::GraphSpec;
 use crate::rng::Key;
-use crate::train::{
-    Content, Example, Experiment, Figure, Findings, Metadata, Metrics, Session, Task,
-};
+use crate::train::{Example, Experiment, Findings, Metadata, Metrics, Session, Task};
 use crate::{Error, Loss, Result, Target};
 
 /// How the graphs fall into training, validation and test.
@@ -208,27 +206,19 @@ impl GraphTask {
         }
         if !graphs.is_empty() {
             let svg = draw::gallery(&graphs, &said, &was, names);
-            write_picture(run, "graphs.svg", &svg)?;
-            findings.figures.push(Figure {
-                title: "Graphs of the test".into(),
-                caption: "Filled by the predicted class; a ring shows the true class of a mistake."
-                    .into(),
-                content: Content::Svg(svg),
-            });
+            let file = (run, "graphs.svg");
+            add_drawing(findings, file, "Graphs of the test", BY_CLASS, svg)?;
         }
         let (rows, width) = self.inference.embedding(&self.model);
         if rows.len() == all.len() * width {
             let places = draw::project(rows, width);
             let svg = draw::drawing(&places, None, &predicted, &target.classes, names);
-            write_picture(run, "embedding.svg", &svg)?;
-            findings.figures.push(Figure {
-                title: "The graphs' embedding".into(),
-                caption: "All graphs, by the rows before the last layer along their two principal \
-                          directions; filled by the predicted class, ringed by the true class of \
-                          a mistake."
-                    .into(),
-                content: Content::Svg(svg),
-            });
+            let caption = format!(
+                "All graphs, by the rows before the last layer along their two principal \
+                 directions. {BY_CLASS}"
+            );
+            let file = (run, "embedding.svg");
+            add_drawing(findings, file, "The graphs' embedding", &caption, svg)?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Inference, write_picture};
+use super::{Inference, add_drawing};
 use crate::graph::batch::{Features, GraphBatch};
 use crate::graph::draw;
 use crate::graph::network::GraphNetwork;
@@ -186,7 +186,6 @@ impl Task for LinkTask {
         let all = vec![0; self.whole.nodes()];
         let places = draw::project(rows, width);
         let svg = draw::drawing(&places, None, &all, &all, &[]);
-        write_picture(run, "embedding.svg", &svg)?;
         let counted = |link: bool, said: bool| {
             let pairs = scores.iter().zip(&known);
             let those = pairs.filter(|&(&score, &known)| known == link && (score > 0.0) == said);
@@ -203,13 +202,10 @@ impl Task for LinkTask {
                 rows: vec![row("links", true), row("no links", false)],
             },
         });
-        findings.figures.push(Figure {
-            title: "The nodes' embedding".into(),
-            caption: "Rows whose product scores a pair, along their two principal directions: \
-                      nodes that point the same way are likely linked."
-                .into(),
-            content: Content::Svg(svg),
-        });
+        let caption = "Rows whose product scores a pair, along their two principal directions: \
+                       nodes that point the same way are likely linked.";
+        let file = (run, "embedding.svg");
+        add_drawing(&mut findings, file, "The nodes' embedding", caption, svg)?;
         Ok(findings)
     }
 }

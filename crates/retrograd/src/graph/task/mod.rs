@@ -362,7 +362,23 @@ impl Inference {
     }
 }
 
-fn write_picture(run: &Path, name: &str, svg: &str) -> Result<()> {
-    let path = run.join(name);
-    std::fs::write(&path, svg).map_err(Error::io(&path, "write"))
+/// Colours of a drawing, for its caption.
+const BY_CLASS: &str = "Filled by the predicted class; a ring shows the true class of a mistake.";
+
+/// A drawing as a file of the run and as a figure of the report.
+fn add_drawing(
+    findings: &mut Findings,
+    (run, file): (&Path, &str),
+    title: &str,
+    caption: &str,
+    svg: String,
+) -> Result<()> {
+    let path = run.join(file);
+    std::fs::write(&path, &svg).map_err(Error::io(&path, "write"))?;
+    findings.figures.push(Figure {
+        title: title.into(),
+        caption: caption.into(),
+        content: Content::Svg(svg),
+    });
+    Ok(())
 }

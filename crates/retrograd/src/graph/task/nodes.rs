@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Inference, add_spread, classes_metadata, figure_of, write_picture};
+use super::{BY_CLASS, Inference, add_drawing, add_spread, classes_metadata, figure_of};
 use crate::data::metrics::{Confusion, predicted_class};
 use crate::graph::data::{NodeData, Split};
 use crate::graph::draw;
@@ -10,9 +10,7 @@ use crate::graph::network::GraphNetwork;
 use crate::graph::sample::sample_neighbors;
 use crate::graph::spec::GraphSpec;
 use crate::rng::Key;
-use crate::train::{
-    Content, Example, Experiment, Figure, Findings, Metadata, Metrics, Session, Specimen, Task,
-};
+use crate::train::{Example, Experiment, Findings, Metadata, Metrics, Session, Specimen, Task};
 use crate::{Error, Loss, Result, Target};
 
 /// Node classification: every step sees the whole graph, the loss its training nodes.
@@ -218,23 +216,17 @@ impl Task for NodeTask {
         if predicted.len() <= DRAWN {
             let places = draw::spring_layout(graph);
             let svg = draw::drawing(&places, Some(graph), &predicted, truth, names);
-            write_picture(run, "graph.svg", &svg)?;
-            findings.figures.push(Figure {
-                title: "The graph".into(),
-                caption: "Filled by the predicted class; a ring shows the true class of a mistake."
-                    .into(),
-                content: Content::Svg(svg),
-            });
+            let file = (run, "graph.svg");
+            add_drawing(&mut findings, file, "The graph", BY_CLASS, svg)?;
         }
         let (rows, width) = self.inference.embedding(&self.model);
         let places = draw::project(rows, width);
         let svg = draw::drawing(&places, None, &predicted, truth, names);
-        write_picture(run, "embedding.svg", &svg)?;
-        findings.figures.push(Figure {
-            title: "The nodes' embedding".into(),
-            caption: "The rows before the last layer, along their two principal directions.".into(),
-            content: Content::Svg(svg),
-        });
+        let caption = format!(
+            "The rows before the last layer, along their two principal directions. {BY_CLASS}"
+        );
+        let file = (run, "embedding.svg");
+        add_drawing(&mut findings, file, "The nodes' embedding", &caption, svg)?;
         Ok(findings)
     }
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Inference, write_picture};
+use super::{Inference, add_drawing};
 use crate::data::metrics::predicted_class;
 use crate::graph::batch::GraphBatch;
 use crate::graph::draw;
@@ -308,14 +308,16 @@ impl Task for TextTask {
                 })
                 .collect();
             let svg = draw::names_at(&draw::project(rows, *out), &names, &classes);
-            write_picture(run, "embedding.svg", &svg)?;
-            findings.figures.push(Figure {
-                title: "The characters' embedding".into(),
-                caption: "The first layer's rows, along their two principal directions: vowels \
-                          blue, consonants red, the rest green; _ is the mask."
-                    .into(),
-                content: Content::Svg(svg),
-            });
+            let caption = "The first layer's rows, along their two principal directions: vowels \
+                           blue, consonants red, the rest green; _ is the mask.";
+            let file = (run, "embedding.svg");
+            add_drawing(
+                &mut findings,
+                file,
+                "The characters' embedding",
+                caption,
+                svg,
+            )?;
         }
         Ok(findings)
     }

@@ -1,3 +1,4 @@
+use super::packed::VAST;
 use super::*;
 use crate::graph::ops::edge_dot;
 use crate::graph::pattern::Pattern;
