@@ -91,8 +91,8 @@ pub const WORKLOADS: &[Workload] = &[
     },
     Workload {
         name: "threshold-dag",
-        about: "a DAG of 20 levels of 64 nodes, 7 edges each, batch 32, forward and backward",
-        build: |device| dag(device, 20, 64, 32),
+        about: "a DAG of 20 levels of 128 nodes, 7 edges each, batch 32, forward and backward",
+        build: |device| dag(device, 20, 128, 32),
     },
     Workload {
         name: "threshold-dag-batch",

@@ -87,7 +87,7 @@ pub fn gallery(graphs: &[&Graph], predicted: &[u32], truth: &[u32], names: &[Str
         was.resize(places.len(), truth[g]);
     }
     let all = Graph::union(graphs.iter().copied());
-    drawing(&places, Some(&all), &said, &was, names)
+    circles(&places, Some(&all), [&said, &was], names, false)
 }
 
 /// Stretches places to the unit square.
@@ -164,7 +164,7 @@ pub fn project(rows: &[f32], width: usize) -> Vec<[f64; 2]> {
 }
 
 /// A drawing: edges as lines, nodes as circles filled by predicted class, ringed by the true one
-/// where it differs.
+/// where it differs, with their numbers where there is room for them.
 pub fn drawing(
     places: &[[f64; 2]],
     graph: Option<&Graph>,
@@ -172,14 +172,29 @@ pub fn drawing(
     truth: &[u32],
     names: &[String],
 ) -> String {
+    let numbered = places.len() <= LARGE;
+    circles(places, graph, [predicted, truth], names, numbered)
+}
+
+/// Up to so many, nodes are drawn large.
+const LARGE: usize = 60;
+
+fn circles(
+    places: &[[f64; 2]],
+    graph: Option<&Graph>,
+    [predicted, truth]: [&[u32]; 2],
+    names: &[String],
+    numbered: bool,
+) -> String {
     const SIZE: f64 = 520.0;
+    let names: Vec<String> = names.iter().map(|name| in_words(name)).collect();
     let point = |p: [f64; 2]| [20.0 + p[0] * (SIZE - 40.0), 20.0 + p[1] * (SIZE - 40.0)];
     let radius = match places.len() {
-        ..=60 => 9.0,
+        ..=LARGE => 9.0,
         ..=400 if graph.is_some() => 4.0,
         _ => 2.5,
     };
-    let legend = legend(names, SIZE);
+    let legend = legend(&names, SIZE);
     let height = legend.last().map_or(SIZE, |at| SIZE + at[1] + 12.0);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {SIZE} {height}\" \
@@ -207,6 +222,17 @@ pub fn drawing(
             "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"{fill}\"{ring}>\
                              <title>{i}</title></circle>"
         );
+    }
+    if numbered {
+        svg.push_str(
+            "<g font-size=\"9\" font-weight=\"bold\" text-anchor=\"middle\" fill=\"#fff\" \
+             pointer-events=\"none\">",
+        );
+        for (i, &place) in places.iter().enumerate() {
+            let [x, y] = point(place);
+            let _ = write!(svg, "<text x=\"{x:.1}\" y=\"{:.1}\">{i}</text>", y + 3.2);
+        }
+        svg.push_str("</g>");
     }
     for ((class, name), [x, y]) in names.iter().enumerate().zip(legend) {
         let y = SIZE + y;
@@ -242,6 +268,15 @@ pub fn names_at(places: &[[f64; 2]], names: &[String], classes: &[u32]) -> Strin
     }
     svg.push_str("</svg>");
     svg
+}
+
+/// The name of a class as a reader would write it.
+fn in_words(name: &str) -> String {
+    if name.chars().all(|c| c.is_ascii_digit()) {
+        format!("class {name}")
+    } else {
+        name.replace('_', " ")
+    }
 }
 
 fn escaped(name: &str) -> String {
@@ -329,7 +364,14 @@ mod tests {
         };
         assert!(mean(|i, j| (i < 5) == (j < 5)) < 0.7 * mean(|i, j| (i < 5) != (j < 5)));
         let classes = vec![0; 10];
-        let svg = drawing(&at, Some(&graph), &classes, &classes, &["a<b".into()]);
-        assert!(svg.starts_with("<svg") && svg.ends_with("</svg>") && svg.contains("a&lt;b"));
+        let names = ["a<b".into(), "Rule_Learning".into(), "3".into()];
+        let svg = drawing(&at, Some(&graph), &classes, &classes, &names);
+        assert!(svg.starts_with("<svg") && svg.ends_with("</svg>"));
+        for shown in [">a&lt;b<", ">Rule Learning<", ">class 3<", ">9</text>"] {
+            assert!(svg.contains(shown), "{shown}");
+        }
+        // The numbers of several graphs' nodes would say nothing.
+        let svg = gallery(&[&graph], &[0], &[0], &names);
+        assert!(!svg.contains(">9</text>"));
     }
 }

@@ -25,9 +25,12 @@ use crate::simd::{self, LANES, Simd, dispatch, f32x16, f64x8, prelude::*};
 pub(super) const BLOCK: usize = 32;
 /// Parts of a batch at most: each keeps a sum for every parameter.
 const PARTS: usize = 16;
-/// From this many multiply-adds on, work goes to threads: some 2 µs on one thread
-/// (`retrograd bench threshold-dag` measures that).
+/// From this many multiply-adds on, parts of the batch go to threads: some 2 µs forward and 5 µs
+/// backward on one thread (`retrograd bench threshold-dag-batch` measures that).
 const PARALLEL: usize = 1 << 14;
+/// The same for the nodes of a level, whose results the next level reads from the other core:
+/// twice as many (`threshold-dag`), so that nothing is lost where cores are far from each other.
+const PARALLEL_LEVEL: usize = 1 << 15;
 /// Slots of a piece of a level, in-edges and out-edges together.
 const PIECE: usize = 512;
 /// What a node counts for besides its slots.
@@ -102,7 +105,7 @@ impl DagNN {
     pub(super) fn by_parts(&self, batch: usize, threads: usize) -> bool {
         let parts = parts(batch);
         let slots = self.edges() + self.spec.nodes();
-        let shares = slots * BLOCK / (self.level.len() * PARALLEL);
+        let shares = slots * BLOCK / (self.level.len() * PARALLEL_LEVEL);
         parts > 1 && slots * batch >= PARALLEL && parts >= shares.min(threads)
     }
 
@@ -188,7 +191,7 @@ fn forward_block(
             Uneven::new(u, &level.piece_places, width),
             Uneven::new(a, &level.piece_places, width),
         );
-        let parallel = parallel && level.work * width >= PARALLEL;
+        let parallel = parallel && level.work * width >= PARALLEL_LEVEL;
         for_each_cut(level.pieces(), parallel, owned, |piece, (u, a)| {
             let places = level.piece(piece);
             let values = Values {
@@ -296,7 +299,7 @@ fn backward_block(
                 Uneven::new(&mut d_place[places.clone()], &level.piece_places, 1),
             ),
         );
-        let parallel = parallel && level.work * width >= PARALLEL;
+        let parallel = parallel && level.work * width >= PARALLEL_LEVEL;
         for_each_cut(level.pieces(), parallel, owned, |piece, (d_u, sums)| {
             let places = level.piece(piece);
             let first = places.start;

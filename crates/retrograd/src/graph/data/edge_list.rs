@@ -17,7 +17,9 @@ use crate::{Error, Result};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EdgeListFiles {
-    /// Two columns: source and target, numbered from 0; a third, `weight`, where edges have one.
+    /// Two columns: source and target, numbered from 0; a third, `weight`, where edges have one. A
+    /// first line of names may be there or not; names alone are a graph without edges. Columns may
+    /// be separated by blanks; lines that begin with `#` or `%` are comments.
     pub edges: PathBuf,
     /// A row per node: CSV with a header, or NPY (nodes, features). Without it nodes are known by
     /// their number alone, and the network begins with an embedding.
@@ -61,15 +63,21 @@ fn matrix(path: &Path) -> Result<(usize, usize, Vec<f64>)> {
         return Ok((array.shape[0], columns, values));
     }
     let table = Table::read(path, &Reading::default())?;
+    let values = numbers(&table, 0)?;
+    Ok((table.rows(), table.columns().len(), values))
+}
+
+/// The cells of a table from a row on.
+fn numbers(table: &Table, first: usize) -> Result<Vec<f64>> {
     let columns = table.columns().len();
-    let mut values = Vec::with_capacity(table.rows() * columns);
-    for row in 0..table.rows() {
+    let mut values = Vec::with_capacity((table.rows() - first) * columns);
+    for row in first..table.rows() {
         for column in 0..columns {
             match table.number(row, column)? {
                 Some(value) => values.push(value),
                 None => {
                     return Err(Error::file(
-                        path,
+                        table.path(),
                         table.place(row, column),
                         "nothing, needs a number",
                     ));
@@ -77,16 +85,44 @@ fn matrix(path: &Path) -> Result<(usize, usize, Vec<f64>)> {
             }
         }
     }
-    Ok((table.rows(), columns, values))
+    Ok(values)
 }
 
-/// A whole number from 0 on that fits 32 bits.
-fn index(path: &Path, row: usize, value: f64) -> Result<u32> {
-    if value.fract() == 0.0 && value >= 0.0 && value < f64::from(u32::MAX) {
-        return Ok(value as u32);
+/// A text of edges as a table, every line a row. Lists of edges come with names above the columns
+/// or, mostly, without, with comments, and separated by blanks.
+fn edge_table(path: &Path) -> Result<Table> {
+    let mut text = Vec::new();
+    let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
+    for line in bytes.split_inclusive(|&b| b == b'\n') {
+        let separated = line.iter().any(|b| b",;|\t".contains(b));
+        match line.trim_ascii_start().first() {
+            // An empty line in its place keeps the count of the lines.
+            Some(b'#' | b'%') => text.extend_from_slice(b"\n"),
+            Some(_) if !separated => {
+                let fields = line.split(u8::is_ascii_whitespace);
+                let fields: Vec<&[u8]> = fields.filter(|f| !f.is_empty()).collect();
+                text.extend(fields.join(&b'\t'));
+                text.push(b'\n');
+            }
+            _ => text.extend_from_slice(line),
+        }
     }
-    let problem = format!("got {value}, needs a node's number, a whole number ≥ 0");
-    Err(Error::file(path, format!("row {row}"), problem))
+    if text.trim_ascii().is_empty() {
+        let problem = "there is nothing in it, needs edges; the line `source,target` alone is a \
+                       graph without edges";
+        return Err(Error::file(path, "line 1", problem));
+    }
+    let reading = Reading {
+        header: false,
+        ..Reading::default()
+    };
+    Table::decode(path, &text, &reading)
+}
+
+/// Whether a row holds anything that is not a number: names.
+fn is_names(table: &Table, row: usize) -> bool {
+    let mut cells = (0..table.columns().len()).map(|column| table.cell(row, column));
+    cells.any(|cell| table.reading().number(cell).is_none())
 }
 
 /// The ends of the edges of a file with two columns.
@@ -104,16 +140,36 @@ pub(crate) fn read_pairs(path: &Path) -> Result<Vec<[u32; 2]>> {
 type WeightedEdges = (Vec<u32>, Vec<u32>, Option<Vec<f32>>);
 
 fn read_weighted(path: &Path) -> Result<WeightedEdges> {
-    let (rows, columns, values) = matrix(path)?;
+    let (table, first, columns, values) = if path.extension().is_some_and(|e| e == "npy") {
+        let (_, columns, values) = matrix(path)?;
+        (None, 0, columns, values)
+    } else {
+        let table = edge_table(path)?;
+        let first = usize::from(is_names(&table, 0));
+        let values = numbers(&table, first)?;
+        let columns = table.columns().len();
+        (Some(table), first, columns, values)
+    };
     if columns != 2 && columns != 3 {
         let problem = format!("{columns} columns, needs source, target and perhaps weight");
         return Err(Error::file(path, "columns", problem));
     }
+    // A whole number from 0 on that fits 32 bits.
+    let node = |row: usize, value: f64| {
+        if value.fract() == 0.0 && value >= 0.0 && value < f64::from(u32::MAX) {
+            return Ok(value as u32);
+        }
+        let place = match &table {
+            Some(table) => table.line(first + row),
+            None => format!("row {row}"),
+        };
+        let problem = format!("got {value}, needs a node's number, a whole number ≥ 0");
+        Err(Error::file(path, place, problem))
+    };
     let (mut sources, mut targets, mut weights) = (Vec::new(), Vec::new(), Vec::new());
-    for row in 0..rows {
-        let cells = &values[row * columns..(row + 1) * columns];
-        sources.push(index(path, row, cells[0])?);
-        targets.push(index(path, row, cells[1])?);
+    for (row, cells) in values.chunks_exact(columns).enumerate() {
+        sources.push(node(row, cells[0])?);
+        targets.push(node(row, cells[1])?);
         weights.extend(cells.get(2).map(|&w| w as f32));
     }
     Ok((sources, targets, (columns == 3).then_some(weights)))
@@ -124,17 +180,22 @@ type Rows = (usize, usize, Vec<f64>);
 
 /// The graph alone: edges and features, without the labels.
 pub fn read_unlabelled(files: &EdgeListFiles) -> Result<GraphBatch<f32>> {
-    build(files, files.features.as_deref().map(matrix).transpose()?)
+    let features = files.features.as_deref().map(matrix).transpose()?;
+    let nodes = features.as_ref().map(|(rows, ..)| *rows);
+    build(files, features, nodes)
 }
 
-fn build(files: &EdgeListFiles, features: Option<Rows>) -> Result<GraphBatch<f32>> {
+/// Without a number of nodes there are as many as the edges name.
+fn build(
+    files: &EdgeListFiles,
+    features: Option<Rows>,
+    nodes: Option<usize>,
+) -> Result<GraphBatch<f32>> {
     let (mut sources, mut targets, mut weights) = read_weighted(&files.edges)?;
-    let nodes = match &features {
-        Some((rows, ..)) => *rows,
-        None => {
-            let largest = sources.iter().chain(&targets).max();
-            largest.map_or(0, |&v| v as usize + 1)
-        }
+    let largest = sources.iter().chain(&targets).max();
+    let Some(nodes) = nodes.or(largest.map(|&v| v as usize + 1)) else {
+        let problem = "there are none, and no features: needs edges, or features of the nodes";
+        return Err(Error::file(&files.edges, "edges", problem));
     };
     let links = files.predict == Predict::Links;
     let mut rules = EdgeRules {
@@ -196,24 +257,21 @@ pub fn read_edge_list(files: &EdgeListFiles, seed: u64) -> Result<NodeData> {
             Some(path) => format!(" of {}", path.display()),
             None => String::new(),
         };
+        // A table's first line is its names, and names may be numbers.
+        let hint = if label_rows.abs_diff(nodes) == 1 {
+            "; the first line of a table is for the names of its columns"
+        } else {
+            ""
+        };
         return Err(Error::file(
             label_path,
             "shape",
             format!(
-                "{label_rows} rows of {label_columns}, needs one class for each of the {nodes} nodes{of}"
+                "{label_rows} rows of {label_columns}, needs one class for each of the {nodes} nodes{of}{hint}"
             ),
         ));
     }
-    let batch = build(files, features)?;
-    if batch.graph().nodes() != nodes {
-        let problem = format!(
-            "{nodes} classes, needs {}: the largest number of a node in {} is {}",
-            batch.graph().nodes(),
-            files.edges.display(),
-            batch.graph().nodes() - 1
-        );
-        return Err(Error::file(label_path, "shape", problem));
-    }
+    let batch = build(files, features, Some(nodes))?;
     let mut known = Vec::new();
     for (node, &label) in labels.iter().enumerate() {
         if label.fract() != 0.0 || !(-1.0..65_536.0).contains(&label) {
@@ -286,6 +344,74 @@ mod tests {
         let message = read_edge_list(&files, 0).unwrap_err().to_string();
         assert!(
             message.contains("edges.csv") && message.contains("edge 1"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn edges_come_with_names_or_without_with_comments_and_blanks() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("edges.txt");
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            read_edges(&path)
+        };
+        let edges = (vec![0, 1, 2], vec![1, 2, 0]);
+        for text in [
+            "source,target\n0,1\n1,2\n2,0\n",
+            "0,1\n1,2\n2,0\n",
+            "0;1\r\n1;2\r\n2;0",
+            "# a graph\n% of three\n0 1\n1   2\n\n 2 0\n",
+            "# Nodes: 3\n0\t1\n1\t2\n2\t0\n",
+            "from to\n0 1\n1 2\n2 0\n",
+        ] {
+            assert_eq!(read(text).unwrap(), edges, "{text:?}");
+        }
+        // Names alone are no edges; nothing at all is a mistake.
+        assert_eq!(read("source,target\n").unwrap(), (vec![], vec![]));
+        for (text, said) in [
+            ("", "graph without edges"),
+            ("# nothing\n", "graph without edges"),
+            ("# one\n0 1\n0 -1\n", "line 3: got -1"),
+            ("a,b\n0,1\n0,1.5\n", "line 3: got 1.5"),
+            ("0,1\n0,x\n", "line 2"),
+            ("0 1\n0 1 2\n", "line 2"),
+            ("0,1,2,3\n", "4 columns"),
+        ] {
+            let message = read(text).unwrap_err().to_string();
+            assert!(message.contains(said), "{text:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_graph_may_have_no_edges_where_something_else_gives_the_nodes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("edges.csv"), "source,target\n").unwrap();
+        std::fs::write(path("x.csv"), "a\n1\n3\n5\n").unwrap();
+        std::fs::write(path("y.csv"), "class\n0\n1\n1\n").unwrap();
+        let mut files = EdgeListFiles {
+            edges: path("edges.csv"),
+            features: Some(path("x.csv")),
+            labels: Some(path("y.csv")),
+            predict: Predict::Nodes,
+            undirected: true,
+            self_loops: EdgeRule::Refuse,
+            duplicates: EdgeRule::Refuse,
+        };
+        let counts = |batch: &GraphBatch<f32>| [batch.graph().nodes(), batch.graph().edges()];
+        assert_eq!(counts(&read_edge_list(&files, 0).unwrap().batch), [3, 0]);
+        assert_eq!(counts(&read_unlabelled(&files).unwrap()), [3, 0]);
+        files.features = None;
+        assert_eq!(counts(&read_edge_list(&files, 0).unwrap().batch), [3, 0]);
+        let message = read_unlabelled(&files).unwrap_err().to_string();
+        assert!(message.contains("features"), "{message}");
+        // Labels without a name above them lose their first to it, and the message says so.
+        files.features = Some(path("x.csv"));
+        std::fs::write(path("y.csv"), "0\n1\n1\n").unwrap();
+        let message = read_edge_list(&files, 0).unwrap_err().to_string();
+        assert!(
+            message.contains("2 rows") && message.contains("first line"),
             "{message}"
         );
     }

@@ -198,6 +198,9 @@ impl TextTask {
         let weights = target.weights.as_deref().unwrap_or_default();
         let mut text = String::new();
         for sample in 0..count.min(self.batch) {
+            if sample > 0 {
+                text.push('\n');
+            }
             let range = sample * self.characters..(sample + 1) * self.characters;
             for form in ["masked  ", "restored", "was     "] {
                 text.push_str(form);

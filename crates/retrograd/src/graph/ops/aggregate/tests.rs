@@ -2,6 +2,7 @@ use super::packed::VAST;
 use super::*;
 use crate::graph::ops::edge_dot;
 use crate::graph::pattern::Pattern;
+use crate::parallel;
 use crate::rng::Key;
 use crate::scalar;
 
