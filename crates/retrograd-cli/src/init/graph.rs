@@ -121,6 +121,9 @@ pub fn edge_list(
         ),
     ));
     let ways = match (traits.symmetric, files.undirected) {
+        _ if data.batch.graph().edges() == 0 => {
+            "none: every node is judged by its own features alone"
+        }
         (true, _) => "both ways: every edge has its counterpart in the file",
         (_, true) => {
             "both ways: some edge has no counterpart in the file, so every one is turned \

@@ -222,17 +222,15 @@ fn circles(
             "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"{fill}\"{ring}>\
                              <title>{i}</title></circle>"
         );
-    }
-    if numbered {
-        svg.push_str(
-            "<g font-size=\"9\" font-weight=\"bold\" text-anchor=\"middle\" fill=\"#fff\" \
-             pointer-events=\"none\">",
-        );
-        for (i, &place) in places.iter().enumerate() {
-            let [x, y] = point(place);
-            let _ = write!(svg, "<text x=\"{x:.1}\" y=\"{:.1}\">{i}</text>", y + 3.2);
+        if numbered {
+            // Right behind its circle: one that lies on another covers the number as well.
+            let _ = write!(
+                svg,
+                "<text x=\"{x:.1}\" y=\"{:.1}\" font-size=\"9\" font-weight=\"bold\" \
+                 text-anchor=\"middle\" fill=\"#fff\" pointer-events=\"none\">{i}</text>",
+                y + 3.2
+            );
         }
-        svg.push_str("</g>");
     }
     for ((class, name), [x, y]) in names.iter().enumerate().zip(legend) {
         let y = SIZE + y;

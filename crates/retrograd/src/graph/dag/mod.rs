@@ -14,6 +14,7 @@
 //! input d_x = d_a. Nothing is passed on into an input node beyond that: it has no in-edges.
 
 mod cpu;
+mod lanes;
 mod reference;
 #[cfg(test)]
 mod tests;
@@ -351,7 +352,7 @@ impl Model for DagNN {
             && let (Some(u), Some(a)) = (T::f32s_mut(&mut tape.u), T::f32s_mut(&mut tape.a))
             && let Some(output) = T::f32s_mut(&mut tape.output)
         {
-            tape.block = cpu::BLOCK;
+            tape.block = lanes::BLOCK;
             return cpu::forward(self, params, x, u, a, output);
         }
         tape.block = batch;
