@@ -17,7 +17,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result, Scalar, parallel};
+use crate::{Error, Result, Scalar, parallel, simd};
 
 /// What is compared, and how the differences are added up.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -332,16 +332,65 @@ fn elements_f32(
     t: &[f32],
     weights: Option<&[f32]>,
     scale: f32,
-    mut d_y: Option<&mut [f32]>,
+    d_y: Option<&mut [f32]>,
+) -> f64 {
+    // A loop for each loss, so that the compiler makes vectors of it.
+    macro_rules! of {
+        ($loss:expr) => {
+            simd::dispatch!(simd::level(), _ => sum_of_elements(
+                #[inline(always)]
+                |y, t| element($loss, y, t),
+                y, t, weights, scale, d_y,
+            ))
+        };
+    }
+    match loss {
+        Loss::Mse | Loss::SumSquares => of!(Loss::Mse),
+        Loss::L1 => of!(Loss::L1),
+        Loss::Huber => of!(Loss::Huber),
+        Loss::BceLogits => of!(Loss::BceLogits),
+        Loss::CrossEntropy => unreachable!("not an elementwise loss"),
+    }
+}
+
+/// Σ w·value, and the slopes; `element` gives the value and the slope.
+#[inline(always)]
+fn sum_of_elements(
+    element: impl Fn(f32, f32) -> (f32, f32),
+    y: &[f32],
+    t: &[f32],
+    weights: Option<&[f32]>,
+    scale: f32,
+    d_y: Option<&mut [f32]>,
 ) -> f64 {
     // Sums side by side: one alone would wait for itself at every element.
-    let mut sums = [0.0; 8];
-    for (i, (&y, &t)) in y.iter().zip(t).enumerate() {
-        let (value, slope) = element(loss, y, t);
-        let w = weight(weights, i);
-        sums[i % 8] += f64::from(w * value);
-        if let Some(d) = d_y.as_deref_mut() {
-            d[i] = w * slope * scale;
+    const SUMS: usize = 8;
+    let mut sums = [0.0; SUMS];
+    let mut unwanted = [0.0; SUMS];
+    let mut d_y = d_y.map(|d_y| d_y.chunks_mut(SUMS));
+    let chunks = y.chunks(SUMS).zip(t.chunks(SUMS)).enumerate();
+    for (c, (y, t)) in chunks {
+        let d_y = match &mut d_y {
+            Some(d_y) => d_y.next().unwrap_or_default(),
+            None => &mut unwanted[..],
+        };
+        let weights = weights.map(|w| &w[c * SUMS..]);
+        let sum = |i: usize, y: f32, t: f32, sum: &mut f64, d: &mut f32| {
+            let (value, slope) = element(y, t);
+            let w = weight(weights, i);
+            *sum += f64::from(w * value);
+            *d = w * slope * scale;
+        };
+        if let (Some(y), Some(t)) = (y.first_chunk::<SUMS>(), t.first_chunk::<SUMS>())
+            && let Some(d_y) = d_y.first_chunk_mut::<SUMS>()
+        {
+            for i in 0..SUMS {
+                sum(i, y[i], t[i], &mut sums[i], &mut d_y[i]);
+            }
+        } else {
+            for (i, (&y, &t)) in y.iter().zip(t).enumerate() {
+                sum(i, y, t, &mut sums[i], &mut d_y[i]);
+            }
         }
     }
     sums.iter().sum()

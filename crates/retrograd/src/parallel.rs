@@ -13,6 +13,7 @@ mod crew;
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -192,7 +193,7 @@ impl<'a, T> Parts<'a, T> {
     /// # Safety
     /// No two ranges that are in use at a time overlap.
     #[allow(unsafe_code, reason = "the caller's promise")]
-    unsafe fn part(&self, range: std::ops::Range<usize>) -> &'a mut [T] {
+    unsafe fn part(&self, range: Range<usize>) -> &'a mut [T] {
         let (start, end) = (range.start.min(self.len), range.end.min(self.len));
         // SAFETY: within the borrow that `new` took, and disjoint from all others by the promise.
         unsafe { std::slice::from_raw_parts_mut(self.first.add(start), end.saturating_sub(start)) }
@@ -244,21 +245,6 @@ pub fn for_each_chunk2<A: Send, B: Send>(
     });
 }
 
-/// Three arrays of equal length cut alike.
-pub fn for_each_chunk3<T: Send>(
-    a: &mut [T],
-    b: &mut [T],
-    c: &mut [T],
-    len: usize,
-    parallel: bool,
-    work: impl Fn(usize, &mut [T], &mut [T], &mut [T]) + Send + Sync,
-) {
-    let pieces = a.len().div_ceil(len);
-    for_each_chunks([a, b, c], [len; 3], pieces, parallel, |i, [a, b, c]| {
-        work(i, a, b, c);
-    });
-}
-
 /// Elements per chunk of [`fill`] and [`copy`], a microsecond or less, and from where on chunks go
 /// to threads.
 const PLAIN: usize = 1 << 13;
@@ -306,6 +292,47 @@ pub fn for_each_chunks<T: Send, const A: usize>(
             unsafe { arrays[array].part(i * len..end) }
         });
         work(i, chunks);
+    });
+}
+
+/// Arrays in which tensors lie one after the other, every tensor cut into as many shares as there
+/// are pieces: `work(start, parts)` owns a share of one tensor, the same part of every array, and
+/// piece i works on share i of every tensor. A thread that always gets the same pieces then finds
+/// its share of every tensor in its own cache, where a backward pass that cuts layers in order has
+/// left it.
+///
+/// # Panics
+/// Where tensors overlap or are not in order, or an array is too short.
+#[allow(unsafe_code, reason = "shares are disjoint")]
+pub(crate) fn for_each_share<T: Send, const A: usize>(
+    arrays: [&mut [T]; A],
+    tensors: impl Iterator<Item = Range<usize>> + Clone + Send + Sync,
+    pieces: usize,
+    parallel: bool,
+    work: impl Fn(usize, [&mut [T]; A]) + Send + Sync,
+) {
+    /// Shares begin with whole cache lines where tensors do.
+    const UNIT: usize = 64;
+    let mut end = 0;
+    for tensor in tensors.clone() {
+        assert!(end <= tensor.start && tensor.start <= tensor.end);
+        end = tensor.end;
+    }
+    assert!(arrays.iter().all(|array| end <= array.len()));
+    let arrays = arrays.map(|array| Parts::new(array));
+    for_each(pieces, parallel, |i| {
+        for tensor in tensors.clone() {
+            let units = tensor.len().div_ceil(UNIT);
+            let from = |share: usize| tensor.start + units * share / pieces * UNIT;
+            let share = from(i)..from(i + 1).min(tensor.end);
+            if share.start < share.end {
+                // SAFETY: shares of one tensor don't overlap, tensors don't, as was asserted (an
+                // iterator in this crate gives the same ones again), and `for_each` calls for
+                // every piece once.
+                let parts = std::array::from_fn(|a| unsafe { arrays[a].part(share.clone()) });
+                work(share.start, parts);
+            }
+        }
     });
 }
 

@@ -371,7 +371,7 @@ impl Model for Network {
         if let Some(d_params) = d_params.as_deref_mut()
             && !accumulate
         {
-            zero(d_params);
+            zero(d_params, &self.layout);
         }
         if let Some(d_input) = d_input.as_deref_mut() {
             d_input.fill(T::ZERO);

@@ -1,5 +1,6 @@
 //! Sums, copies and zeros of whole vectors, in pieces that go to threads.
 
+use crate::layout::{Layout, Tensor};
 use crate::{Scalar, parallel};
 
 /// Elements of a piece of a copy or a sum, and from where on pieces go to threads: such work
@@ -14,11 +15,12 @@ pub(super) fn add<T: Scalar>(to: &mut [T], from: &[T]) {
     });
 }
 
-/// The gradients lie in the caches of the cores that added them up last, so that zeros too are
-/// written faster by both.
-pub(super) fn zero<T: Scalar>(to: &mut [T]) {
-    let parallel = to.len() >= PIECE;
-    parallel::for_each_chunk(to, PIECE / 4, parallel, |_, to| to.fill(T::ZERO));
+/// Zeros for all tensors. Gradients lie in the caches of the cores that added them up last, so that
+/// zeros too are written fastest by each for its share.
+pub(super) fn zero<T: Scalar>(to: &mut [T], layout: &Layout) {
+    let (pieces, parallel) = (to.len().div_ceil(PIECE / 4), to.len() >= PIECE);
+    let tensors = layout.tensors().iter().map(Tensor::range);
+    parallel::for_each_share([to], tensors, pieces, parallel, |_, [to]| to.fill(T::ZERO));
 }
 
 pub(super) fn copy<T: Scalar>(to: &mut [T], from: &[T]) {

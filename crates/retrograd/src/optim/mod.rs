@@ -24,7 +24,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Layout, Result, Scalar, parallel};
+use crate::{Error, Layout, Result, Scalar, Tensor, parallel};
 
 /// An optimizer's kind and constants, as written in files. What is absent has PyTorch's default.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -272,9 +272,8 @@ impl<T: Scalar> Optimizer<T> {
     /// One step at rate `lr` on everything that is not frozen.
     pub fn step(&mut self, params: &mut [T], grads: &[T], layout: &Layout, lr: f64) {
         self.begin();
-        for range in layout.trainable() {
-            self.step_range(params, grads, range, lr);
-        }
+        let tensors = layout.tensors().iter().filter(|t| !t.frozen);
+        self.step_tensors(params, grads, tensors.map(Tensor::range), lr);
     }
 
     /// Begins a step that is made range by range.
@@ -284,37 +283,36 @@ impl<T: Scalar> Optimizer<T> {
 
     /// The part of the step begun last that concerns a range of the flat vector.
     pub fn step_range(&mut self, params: &mut [T], grads: &[T], range: Range<usize>, lr: f64) {
+        self.step_tensors(params, grads, std::iter::once(range), lr);
+    }
+
+    fn step_tensors(
+        &mut self,
+        params: &mut [T],
+        grads: &[T],
+        tensors: impl Iterator<Item = Range<usize>> + Clone + Send + Sync,
+        lr: f64,
+    ) {
         let update = Update::new(&self.spec, self.steps, lr);
-        let parallel = range.len() >= PARALLEL;
-        let grads = &grads[range.clone()];
-        let params = &mut params[range.clone()];
+        let len: usize = tensors.clone().map(|t| t.len()).sum();
+        let (pieces, parallel) = (len.div_ceil(CHUNK), len >= PARALLEL);
+        let of = |start: usize, p: &[T]| &grads[start..start + p.len()];
         match &mut self.state[..] {
-            [] => parallel::for_each_chunk(params, CHUNK, parallel, |i, p| {
-                let g = &grads[i * CHUNK..i * CHUNK + p.len()];
-                update.apply(p, g, &mut [], &mut []);
+            [] => parallel::for_each_share([params], tensors, pieces, parallel, |start, [p]| {
+                update.apply(p, of(start, p), &mut [], &mut []);
             }),
-            [b] => parallel::for_each_chunk2(
-                params,
-                CHUNK,
-                &mut b[range],
-                CHUNK,
-                parallel,
-                |i, p, b| {
-                    let g = &grads[i * CHUNK..i * CHUNK + p.len()];
-                    update.apply(p, g, b, &mut []);
-                },
-            ),
-            [m, v, ..] => parallel::for_each_chunk3(
-                params,
-                &mut m[range.clone()],
-                &mut v[range],
-                CHUNK,
-                parallel,
-                |i, p, m, v| {
-                    let g = &grads[i * CHUNK..i * CHUNK + p.len()];
-                    update.apply(p, g, m, v);
-                },
-            ),
+            [b] => {
+                let arrays = [params, b];
+                parallel::for_each_share(arrays, tensors, pieces, parallel, |start, [p, b]| {
+                    update.apply(p, of(start, p), b, &mut []);
+                });
+            }
+            [m, v, ..] => {
+                let arrays = [params, m, v];
+                parallel::for_each_share(arrays, tensors, pieces, parallel, |start, [p, m, v]| {
+                    update.apply(p, of(start, p), m, v);
+                });
+            }
         }
     }
 }

@@ -118,3 +118,43 @@ fn a_panic_in_a_piece_reaches_the_caller_and_later_work_is_done() {
         }
     });
 }
+
+/// Every element of every tensor once, in all arrays alike, and nothing between the tensors; a
+/// piece has the same share of all tensors.
+#[test]
+fn shares_cover_every_tensor_once() {
+    let tensors = [3..4, 10..1000, 1000..1000, 1064..5000];
+    let (mut a, mut b) = (vec![0_usize; 6000], vec![0_usize; 6000]);
+    for pieces in [1, 3, 16] {
+        a.fill(0);
+        b.fill(0);
+        for_each_share(
+            [&mut a, &mut b],
+            tensors.iter().cloned(),
+            pieces,
+            true,
+            |start, [a, b]| {
+                assert_eq!(a.len(), b.len());
+                for (i, (a, b)) in a.iter_mut().zip(b).enumerate() {
+                    *a += start + i;
+                    *b += 1;
+                }
+            },
+        );
+        for i in 0..6000 {
+            let inside = usize::from(tensors.iter().any(|t| t.contains(&i)));
+            assert_eq!(
+                (a[i], b[i]),
+                (inside * i, inside),
+                "element {i}, {pieces} pieces"
+            );
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "tensor.start")]
+fn shares_of_tensors_that_overlap_are_refused() {
+    let mut a = [0.0; 20];
+    for_each_share([&mut a[..]], [0..10, 9..20].into_iter(), 2, true, |_, _| ());
+}
