@@ -296,8 +296,8 @@ pub fn for_each_chunks<T: Send, const A: usize>(
 }
 
 /// Arrays in which tensors lie one after the other, every tensor cut into as many shares as there
-/// are pieces: `work(start, parts)` owns a share of one tensor, the same part of every array, and
-/// piece i works on share i of every tensor. A thread that always gets the same pieces then finds
+/// are pieces: `work(share, parts)` owns a share of one tensor, that part of every array, and piece
+/// i works on share i of every tensor. A thread that always gets the same pieces then finds
 /// its share of every tensor in its own cache, where a backward pass that cuts layers in order has
 /// left it.
 ///
@@ -309,7 +309,7 @@ pub(crate) fn for_each_share<T: Send, const A: usize>(
     tensors: impl Iterator<Item = Range<usize>> + Clone + Send + Sync,
     pieces: usize,
     parallel: bool,
-    work: impl Fn(usize, [&mut [T]; A]) + Send + Sync,
+    work: impl Fn(Range<usize>, [&mut [T]; A]) + Send + Sync,
 ) {
     /// Shares begin with whole cache lines where tensors do.
     const UNIT: usize = 64;
@@ -330,7 +330,7 @@ pub(crate) fn for_each_share<T: Send, const A: usize>(
                 // iterator in this crate gives the same ones again), and `for_each` calls for
                 // every piece once.
                 let parts = std::array::from_fn(|a| unsafe { arrays[a].part(share.clone()) });
-                work(share.start, parts);
+                work(share, parts);
             }
         }
     });

@@ -296,21 +296,20 @@ impl<T: Scalar> Optimizer<T> {
         let update = Update::new(&self.spec, self.steps, lr);
         let len: usize = tensors.clone().map(|t| t.len()).sum();
         let (pieces, parallel) = (len.div_ceil(CHUNK), len >= PARALLEL);
-        let of = |start: usize, p: &[T]| &grads[start..start + p.len()];
         match &mut self.state[..] {
-            [] => parallel::for_each_share([params], tensors, pieces, parallel, |start, [p]| {
-                update.apply(p, of(start, p), &mut [], &mut []);
+            [] => parallel::for_each_share([params], tensors, pieces, parallel, |share, [p]| {
+                update.apply(p, &grads[share], &mut [], &mut []);
             }),
             [b] => {
                 let arrays = [params, b];
-                parallel::for_each_share(arrays, tensors, pieces, parallel, |start, [p, b]| {
-                    update.apply(p, of(start, p), b, &mut []);
+                parallel::for_each_share(arrays, tensors, pieces, parallel, |share, [p, b]| {
+                    update.apply(p, &grads[share], b, &mut []);
                 });
             }
             [m, v, ..] => {
                 let arrays = [params, m, v];
-                parallel::for_each_share(arrays, tensors, pieces, parallel, |start, [p, m, v]| {
-                    update.apply(p, of(start, p), m, v);
+                parallel::for_each_share(arrays, tensors, pieces, parallel, |share, [p, m, v]| {
+                    update.apply(p, &grads[share], m, v);
                 });
             }
         }

@@ -133,10 +133,10 @@ fn shares_cover_every_tensor_once() {
             tensors.iter().cloned(),
             pieces,
             true,
-            |start, [a, b]| {
-                assert_eq!(a.len(), b.len());
-                for (i, (a, b)) in a.iter_mut().zip(b).enumerate() {
-                    *a += start + i;
+            |share, [a, b]| {
+                assert_eq!((a.len(), b.len()), (share.len(), share.len()));
+                for (i, (a, b)) in share.zip(a.iter_mut().zip(b)) {
+                    *a += i;
                     *b += 1;
                 }
             },

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::Example;
 use crate::loss_image::ImageLoss;
 use crate::optim::{self, Optimizer, OptimizerSpec};
-use crate::{Grads, Layout, Loss, Model, Pass, parallel};
+use crate::{Grads, Layout, Loss, Model, Pass, Tensor, parallel};
 
 /// What is done to a gradient before the optimizer sees it: elements first, then the norm.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -189,7 +189,7 @@ impl<M: Model> Stepper<M> {
 
 /// The first element that is not finite, named.
 pub(super) fn find_bad(values: &[f32], layout: &Layout, what: &str) -> Option<BadNumber> {
-    if all_finite(values) {
+    if all_finite(values, layout) {
         return None;
     }
     let index = values.iter().position(|v| !v.is_finite())?;
@@ -205,15 +205,15 @@ pub(super) fn find_bad(values: &[f32], layout: &Layout, what: &str) -> Option<Ba
 
 /// NaN and the infinities are those whose exponent bits are all set. Written without a branch per
 /// element, so that the compiler makes vectors of it.
-fn all_finite(values: &[f32]) -> bool {
+fn all_finite(values: &[f32], layout: &Layout) -> bool {
     const EXPONENT: u32 = 0x7f80_0000;
     /// 1 to 2 µs.
     const CHUNK: usize = 8192;
     let finite = AtomicBool::new(true);
     let pieces = values.len().div_ceil(CHUNK);
-    parallel::for_each(pieces, pieces > 2, |piece| {
-        let chunk = &values[piece * CHUNK..values.len().min((piece + 1) * CHUNK)];
-        let bad = chunk.iter().fold(0, |bad, v| {
+    let tensors = layout.tensors().iter().map(Tensor::range);
+    parallel::for_each_share::<f32, 0>([], tensors, pieces, pieces > 2, |share, []| {
+        let bad = values[share].iter().fold(0, |bad, v| {
             bad | u32::from(v.to_bits() & EXPONENT == EXPONENT)
         });
         if bad != 0 {
