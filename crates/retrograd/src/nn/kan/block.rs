@@ -226,7 +226,7 @@ struct Intervals<S: Simd> {
 fn bits<S: Simd>(_: S, masks: &[simd::mask32x16<S>; VECTORS]) -> u64 {
     let mut bits = 0;
     for (v, mask) in masks.iter().enumerate() {
-        bits |= (mask.to_bitmask() as u64) << (v * LANES);
+        bits |= mask.to_bitmask() << (v * LANES);
     }
     bits
 }
