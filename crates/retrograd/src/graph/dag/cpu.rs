@@ -21,8 +21,8 @@ const PARTS: usize = 16;
 /// From this many multiply-adds on, parts of the batch go to threads: some 2 µs forward and 5 µs
 /// backward on one thread (`retrograd bench threshold-dag-batch` measures that).
 const PARALLEL: usize = 1 << 14;
-/// The same for the nodes of a level, whose results the next level reads from the other core:
-/// twice as many (`threshold-dag`), so that nothing is lost where cores are far from each other.
+/// The same for the nodes of a level (`threshold-dag`): twice as many, since the next level reads
+/// half of their results from the other core.
 const PARALLEL_LEVEL: usize = 1 << 15;
 /// Slots of a piece of a level, in-edges and out-edges together.
 const PIECE: usize = 512;
