@@ -336,6 +336,22 @@ pub(crate) fn for_each_share<T: Send, const A: usize>(
     });
 }
 
+/// Takes the cache lines of some numbers over from other cores, for a loop that is about to write
+/// them among other things: one number of every line is stored as it is.
+///
+/// Stores leave a core in order. One to a line that another core has read too waits until that copy
+/// is gone, and all stores behind it wait as well; when nothing is between them these waits overlap.
+/// An Adam step of 63,000 parameters that both cores had read took 59 µs on two threads and 39 with
+/// this, and 223 and 72 µs where the two cores are far from each other.
+pub(crate) fn take_over<T: Copy>(numbers: &mut [T]) {
+    const LINE: usize = 64;
+    if threads() > 1 {
+        for line in numbers.chunks_mut((LINE / size_of::<T>()).max(1)) {
+            line[0] = std::hint::black_box(line[0]);
+        }
+    }
+}
+
 /// Calls `work(i, item)` for every item; each call owns its item. For workspaces: one per piece.
 pub fn for_each_mut<T: Send>(
     items: &mut [T],

@@ -303,12 +303,15 @@ impl<T: Scalar> Optimizer<T> {
             [b] => {
                 let arrays = [params, b];
                 parallel::for_each_share(arrays, tensors, pieces, parallel, |share, [p, b]| {
+                    parallel::take_over(p);
                     update.apply(p, &grads[share], b, &mut []);
                 });
             }
             [m, v, ..] => {
                 let arrays = [params, m, v];
                 parallel::for_each_share(arrays, tensors, pieces, parallel, |share, [p, m, v]| {
+                    // Read by all threads since the last step, unlike the state.
+                    parallel::take_over(p);
                     update.apply(p, &grads[share], m, v);
                 });
             }

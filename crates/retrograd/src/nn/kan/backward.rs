@@ -134,6 +134,7 @@ impl Group<'_> {
         let Weights { kan, vectors, .. } = self.weights;
         let bases = kan.bases();
         let len = self.count * vectors;
+        parallel::take_over(d_x);
         with_vectors((bases + 1) * len, |room| {
             let (spline_sums, base_sums) = room.split_at_mut(bases * len);
             for from in (0..self.rows).step_by(RUN) {
