@@ -80,7 +80,7 @@ impl Block {
             }
         }
         let intervals = self.find::<S, N>(simd, kan, at, &points, samples);
-        for v in 0..VECTORS {
+        for v in 0..samples.div_ceil(LANES).min(VECTORS) {
             let place = v * LANES..(v + 1) * LANES;
             let x = points[v];
             let Splines {
