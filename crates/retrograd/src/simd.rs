@@ -196,13 +196,13 @@ fn polynomial<S: Simd, const N: usize>(simd: S, x: f32x16<S>, c: [f32; N]) -> f3
     sum
 }
 
-/// e and n with eˣ = e·2ⁿ: x = n·ln 2 + r, |r| ≤ ln 2 / 2, e = 1 + r + r²·q(r).
+/// e and n with eˣ = e·2ⁿ: x = n·ln 2 + r, |r| ≤ ln 2 / 2, e = 1 + r + r²·q(r). Only where eˣ is a
+/// finite number.
 #[inline(always)]
 fn exp_parts<S: Simd>(simd: S, x: f32x16<S>) -> (f32x16<S>, f32x16<S>) {
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     let n = (x * std::f32::consts::LOG2_E).round_ties_even();
-    let n = n.clamp(f32x16::splat(simd, -127.0), f32x16::splat(simd, 128.0));
     let r = n.mul_add(f32x16::splat(simd, -LN2_HIGH), x);
     let r = n.mul_add(f32x16::splat(simd, -LN2_LOW), r);
     let q = polynomial(
@@ -232,11 +232,9 @@ pub fn exp<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
     let zero = f32x16::splat(simd, 0.0);
     let infinity = f32x16::splat(simd, f32::INFINITY);
     let y = x.simd_lt(f32x16::splat(simd, EXP_LEAST)).select(zero, y);
-    let y = x
-        .simd_gt(f32x16::splat(simd, 88.722_84))
-        .select(infinity, y);
-    // A NaN compares false everywhere, and n was clamped: put it back.
-    x.simd_eq(x).select(y, x)
+    // A NaN compares false and has come through the sums.
+    x.simd_gt(f32x16::splat(simd, 88.722_84))
+        .select(infinity, y)
 }
 
 /// 2ⁿ for whole −126 ≤ n ≤ 127, by writing the exponent.

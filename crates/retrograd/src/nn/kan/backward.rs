@@ -8,10 +8,8 @@
 
 use super::Kan;
 use super::block::{Aligned, BLOCK, Block, turn};
-use super::cpu::{
-    CHAIN, COPY, PARALLEL, Vector, Weights, add_padded, columns, load, padded, padding,
-    with_vectors, work,
-};
+use super::cpu::{CHAIN, COPY, PARALLEL, Weights, work};
+use super::rows::{Row, add_padded, columns, padded, padding, with_lines};
 use crate::nn::layer::room;
 use crate::parallel;
 use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
@@ -125,24 +123,24 @@ struct Group<'a> {
     rows: usize,
     x: &'a [f32],
     /// Padded rows of outputs.
-    d_y: &'a [Vector],
+    d_y: &'a [f32],
 }
 
 impl Group<'_> {
     /// Adds the gradients of the group's weights, sets its d_x (`rows` values an input).
     fn backward(&self, d_spline: &mut [f32], d_base: &mut [f32], d_x: &mut [f32]) {
-        let Weights { kan, vectors, .. } = self.weights;
+        let Weights { kan, width, .. } = self.weights;
         let bases = kan.bases();
-        let len = self.count * vectors;
+        let len = self.count * width;
         parallel::take_over(d_x);
-        with_vectors((bases + 1) * len, |room| {
+        with_lines((bases + 1) * len, |room| {
             let (spline_sums, base_sums) = room.split_at_mut(bases * len);
             for from in (0..self.rows).step_by(RUN) {
                 let range = from..(from + RUN).min(self.rows);
                 by_rows!(kan.degree, ROWS => by_degree!(kan.degree, N => dispatch!(
                     simd::level(), simd => {
-                        spline_sums.fill([0.0; LANES]);
-                        base_sums.fill([0.0; LANES]);
+                        spline_sums.fill(0.0);
+                        base_sums.fill(0.0);
                         backward_run::<_, N, ROWS>(simd, self, range, spline_sums, base_sums, d_x);
                         add_padded(simd, spline_sums, kan.outputs, d_spline);
                         add_padded(simd, base_sums, kan.outputs, d_base);
@@ -159,11 +157,11 @@ fn backward_run<S: Simd, const N: usize, const ROWS: usize>(
     simd: S,
     group: &Group<'_>,
     range: std::ops::Range<usize>,
-    d_spline: &mut [Vector],
-    d_base: &mut [Vector],
+    d_spline: &mut [f32],
+    d_base: &mut [f32],
     d_x: &mut [f32],
 ) {
-    let Weights { kan, vectors, .. } = group.weights;
+    let Weights { kan, width, .. } = group.weights;
     let (inputs, bases) = (kan.inputs, kan.bases());
     let wants_d_x = !d_x.is_empty();
     let mut block = Block::new();
@@ -171,7 +169,7 @@ fn backward_run<S: Simd, const N: usize, const ROWS: usize>(
     let mut dots = Aligned([[0.0; LANES]; BLOCK]);
     for at in range.clone().step_by(BLOCK) {
         let samples = BLOCK.min(range.end - at);
-        let d_y = &group.d_y[at * vectors..][..samples * vectors];
+        let d_y = &group.d_y[at * width..][..samples * width];
         let x = &group.x[at * inputs..][..samples * inputs];
         let turned = &mut turned.0[..group.count];
         turn(
@@ -185,16 +183,16 @@ fn backward_run<S: Simd, const N: usize, const ROWS: usize>(
         for (l, x) in turned.iter().enumerate() {
             let i = group.first + l;
             block.fill::<S, N>(simd, kan, i, x, samples, wants_d_x);
-            let d_spline = &mut d_spline[l * bases * vectors..][..bases * vectors];
-            let d_base = &mut d_base[l * vectors..][..vectors];
+            let d_spline = &mut d_spline[l * bases * width..][..bases * width];
+            let d_base = &mut d_base[l * width..][..width];
             macro_rules! rows {
-                ($nv:literal, $dx:literal, $column:ident) => {
-                    backward_rows::<S, N, ROWS, $nv, $dx>(
+                ($v:literal, $h:literal, $dx:literal, $columns:ident) => {
+                    backward_rows::<S, N, ROWS, $v, $h, $dx>(
                         simd,
                         group.weights,
                         &block,
                         i,
-                        $column,
+                        $columns.first,
                         d_y,
                         d_spline,
                         d_base,
@@ -202,12 +200,14 @@ fn backward_run<S: Simd, const N: usize, const ROWS: usize>(
                     )
                 };
             }
-            // Registers: (k+2)·NV sums and, for d_x, (k+1)·NV weights, NV gradients, and some more.
+            // Registers: k+2 rows of sums and, for d_x, k+1 of weights, one of gradients, and some
+            // more.
             if wants_d_x {
-                for (column, count) in columns(vectors, if ROWS == 4 { 2 } else { 1 }) {
-                    match count {
-                        1 => rows!(1, true, column),
-                        _ if ROWS == 4 => rows!(2, true, column),
+                for columns in columns(width, if ROWS == 4 { 2 } else { 1 }) {
+                    match (columns.vectors, columns.half) {
+                        (_, true) => rows!(1, 1, true, columns),
+                        (1, _) => rows!(1, 0, true, columns),
+                        _ if ROWS == 4 => rows!(2, 0, true, columns),
                         _ => unreachable!("one vector"),
                     }
                 }
@@ -216,11 +216,12 @@ fn backward_run<S: Simd, const N: usize, const ROWS: usize>(
                     simd::store(sum_each(simd, dots), d_x);
                 }
             } else {
-                for (column, count) in columns(vectors, if ROWS == 4 { 4 } else { 2 }) {
-                    match count {
-                        1 => rows!(1, false, column),
-                        2 => rows!(2, false, column),
-                        _ if ROWS == 4 => rows!(4, false, column),
+                for columns in columns(width, if ROWS == 4 { 4 } else { 2 }) {
+                    match (columns.vectors, columns.half) {
+                        (_, true) => rows!(1, 1, false, columns),
+                        (1, _) => rows!(1, 0, false, columns),
+                        (2, _) => rows!(2, 0, false, columns),
+                        _ if ROWS == 4 => rows!(4, 0, false, columns),
                         _ => unreachable!("two vectors at the most"),
                     }
                 }
@@ -231,7 +232,7 @@ fn backward_run<S: Simd, const N: usize, const ROWS: usize>(
 
 /// The sums of the numbers of each of sixteen vectors, by pairs.
 #[inline(always)]
-fn sum_each<S: Simd>(simd: S, vectors: &[Vector; LANES]) -> f32x16<S> {
+fn sum_each<S: Simd>(simd: S, vectors: &[[f32; LANES]; LANES]) -> f32x16<S> {
     let mut sums = [f32x16::splat(simd, 0.0); LANES];
     for (sum, vector) in sums.iter_mut().zip(vectors) {
         *sum = f32x16::from_slice(simd, vector);
@@ -246,86 +247,68 @@ fn sum_each<S: Simd>(simd: S, vectors: &[Vector; LANES]) -> f32x16<S> {
     sums[0]
 }
 
-/// One input, one block of samples, `NV` vectors of outputs: adds to the gradients of its weights
-/// and, for `DX`, to what d_x is the sum of, which the first column sets.
+/// One input, one block of samples, some outputs: adds to the gradients of its weights and, for
+/// `DX`, to what d_x is the sum of, which the first column sets.
 #[inline(always)]
-fn backward_rows<S: Simd, const N: usize, const ROWS: usize, const NV: usize, const DX: bool>(
+fn backward_rows<
+    S: Simd,
+    const N: usize,
+    const ROWS: usize,
+    const V: usize,
+    const H: usize,
+    const DX: bool,
+>(
     simd: S,
     weights: Weights<'_>,
     block: &Block,
     input: usize,
     column: usize,
-    d_y: &[Vector],
-    d_spline: &mut [Vector],
-    d_base: &mut [Vector],
-    dots: &mut [Vector; BLOCK],
+    d_y: &[f32],
+    d_spline: &mut [f32],
+    d_base: &mut [f32],
+    dots: &mut [[f32; LANES]; BLOCK],
 ) {
-    let zero = f32x16::splat(simd, 0.0);
-    let vectors = weights.vectors;
-    let base: [f32x16<S>; NV] = weights.base_row(simd, input, column);
-    let mut d_base_sum = [zero; NV];
+    let width = weights.width;
+    let base: Row<S, V, H> = weights.base_row(simd, input, column);
+    let mut d_base_sum: Row<S, V, H> = Row::zero(simd);
     for (interval, mut samples) in block.groups() {
-        let mut sums = [[zero; NV]; ROWS];
-        let mut rises = [[zero; NV]; ROWS];
+        let mut sums = [Row::zero(simd); ROWS];
+        let mut rises = [Row::zero(simd); ROWS];
         if DX {
-            rises = weights.rows::<S, N, ROWS, NV>(simd, input, interval, column);
+            rises = weights.rows::<S, N, ROWS, V, H>(simd, input, interval, column);
             for r in 0..ROWS - 1 {
-                for v in 0..NV {
-                    rises[r][v] = rises[r + 1][v] - rises[r][v];
-                }
+                rises[r] = rises[r + 1].minus(&rises[r]);
             }
         }
         while samples != 0 {
             let s = samples.trailing_zeros() as usize % BLOCK;
             samples &= samples - 1;
-            let d: [f32x16<S>; NV] = load(simd, &d_y[s * vectors + column..][..NV]);
-            let b = f32x16::splat(simd, block.silu[s]);
-            for v in 0..NV {
-                d_base_sum[v] = d[v].mul_add(b, d_base_sum[v]);
-            }
+            let d: Row<S, V, H> = Row::load(simd, &d_y[s * width + column..]);
+            d_base_sum.add_product(simd, &d, block.silu[s]);
             for m in 0..ROWS {
-                let b = f32x16::splat(simd, block.values[m][s]);
-                for v in 0..NV {
-                    sums[m][v] = d[v].mul_add(b, sums[m][v]);
-                }
+                sums[m].add_product(simd, &d, block.values[m][s]);
             }
             if DX {
                 // The derivative of the edges to these outputs.
-                let mut edge = [zero; NV];
-                let slope = f32x16::splat(simd, block.silu_slope[s]);
-                for v in 0..NV {
-                    edge[v] = base[v] * slope;
-                }
+                let mut edge = base.times(simd, block.silu_slope[s]);
                 for r in 0..ROWS - 1 {
-                    let step = f32x16::splat(simd, block.steps[r][s]);
-                    for v in 0..NV {
-                        edge[v] = rises[r][v].mul_add(step, edge[v]);
-                    }
+                    edge.add_product(simd, &rises[r], block.steps[r][s]);
                 }
-                let mut dot = zero;
-                if column > 0 {
-                    dot = f32x16::from_slice(simd, &dots[s]);
-                }
-                for v in 0..NV {
-                    dot = edge[v].mul_add(d[v], dot);
-                }
-                dot.store_slice(&mut dots[s]);
+                let dot = match column {
+                    0 => f32x16::splat(simd, 0.0),
+                    _ => f32x16::from_slice(simd, &dots[s]),
+                };
+                edge.dot(simd, &d, dot).store_slice(&mut dots[s]);
             }
         }
-        for (m, sum) in sums.iter().enumerate() {
+        for (m, sum) in sums.iter_mut().enumerate() {
             if let Some(row) = weights.row::<N>(interval, m) {
-                let at = row * vectors + column;
-                add(simd, sum, &mut d_spline[at..at + NV]);
+                let d_spline = &mut d_spline[row * width + column..][..Row::<S, V, H>::LEN];
+                sum.add(&Row::load(simd, d_spline));
+                sum.store(d_spline);
             }
         }
     }
-    add(simd, &d_base_sum, &mut d_base[column..column + NV]);
-}
-
-/// Adds to vectors of a padded row.
-#[inline(always)]
-fn add<S: Simd, const NV: usize>(simd: S, sums: &[f32x16<S>; NV], to: &mut [Vector]) {
-    for (sum, to) in sums.iter().zip(to) {
-        (*sum + f32x16::from_slice(simd, to)).store_slice(to);
-    }
+    d_base_sum.add(&Row::load(simd, &d_base[column..]));
+    d_base_sum.store(&mut d_base[column..]);
 }

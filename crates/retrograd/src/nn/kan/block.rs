@@ -171,24 +171,28 @@ impl Block {
             }
         } else {
             // Mostly all samples are in the grid itself, which has fewer knots.
-            (self.first, self.end) = match in_grid == exist {
-                true => (degree, degree + kan.grid),
-                false => (0, count),
-            };
+            let all_in_grid = in_grid == exist;
+            let mut above = exist;
+            (self.first, self.end) = (degree, degree + kan.grid);
+            if !all_in_grid {
+                (self.first, self.end) = (0, count);
+                above &= bits(reached(0));
+            }
             knot = [f32x16::splat(simd, knots[self.first]); VECTORS];
-            let mut above = bits(reached(self.first)) & exist;
-            for q in self.first..self.end {
+            for q in self.first..self.end - 1 {
                 let next = reached(q + 1);
-                if q + 1 < self.end {
-                    let t = f32x16::splat(simd, knots[q + 1]);
-                    for v in 0..VECTORS {
-                        knot[v] = next[v].select(t, knot[v]);
-                    }
+                let t = f32x16::splat(simd, knots[q + 1]);
+                for v in 0..VECTORS {
+                    knot[v] = next[v].select(t, knot[v]);
                 }
                 let next = bits(next) & exist;
                 self.members[q % INTERVALS] = above & !next;
                 above = next;
             }
+            if !all_in_grid {
+                above &= !bits(reached(self.end));
+            }
+            self.members[(self.end - 1) % INTERVALS] = above;
         }
         let some_outside = in_grid != exist;
         if some_outside {

@@ -61,6 +61,7 @@ pub(crate) mod frozen;
 mod gpu;
 mod penalty;
 pub(crate) mod reference;
+mod rows;
 mod single;
 #[cfg(test)]
 mod tests;
