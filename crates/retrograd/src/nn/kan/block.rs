@@ -56,8 +56,8 @@ impl Block {
 
     /// Evaluates an input at some samples, with the derivatives or without.
     ///
-    /// A sample outside of all intervals has values of 0 and counts as one of interval 0; so has
-    /// NaN, whose values are NaN where they meet row 0.
+    /// A sample outside of all intervals has values of 0 and counts as one of any interval; NaN is
+    /// one of interval 0, with values that are NaN where they meet row 0.
     #[inline(always)]
     pub fn fill<S: Simd, const N: usize>(
         &mut self,
@@ -152,13 +152,23 @@ impl Block {
             let up = f32x16::splat(simd, up[q]);
             x.map(|x| x.simd_ge(up))
         };
-        let bits = |masks: [_; VECTORS]| bits(simd, &masks);
-        let mut knot = [f32x16::splat(simd, knots[0]); VECTORS];
-        let in_grid = bits(reached(degree)) & !bits(reached(degree + kan.grid)) & exist;
-        if count > COMPARED {
-            (self.first, self.end) = (0, count);
-            self.members[..count].fill(0);
-            let mut knot_of = [knots[0]; BLOCK];
+        let bits = |masks: [_; VECTORS]| bits(simd, &masks) & exist;
+        // Mostly all samples are in the grid itself, or not far from it.
+        let (mut first, mut end) = (degree, degree + kan.grid);
+        let (mut low, mut high) = (bits(reached(first)), bits(reached(end)));
+        while low != exist && first > 0 {
+            first -= 1;
+            low = bits(reached(first));
+        }
+        while high != 0 && end < count {
+            end += 1;
+            high = bits(reached(end));
+        }
+        (self.first, self.end) = (first, end);
+        let mut knot = [f32x16::splat(simd, knots[first]); VECTORS];
+        if end - first > COMPARED {
+            self.members[first..end].fill(0);
+            let mut knot_of = [knots[first]; BLOCK];
             for (s, x) in x.iter().flat_map(|x| x.to_array()).enumerate() {
                 let below = up.partition_point(|&t| t <= x);
                 if (1..=count).contains(&below) {
@@ -170,36 +180,28 @@ impl Block {
                 *knot = f32x16::from_slice(simd, &knot_of[v * LANES..][..LANES]);
             }
         } else {
-            // Mostly all samples are in the grid itself, which has fewer knots.
-            let all_in_grid = in_grid == exist;
-            let mut above = exist;
-            (self.first, self.end) = (degree, degree + kan.grid);
-            if !all_in_grid {
-                (self.first, self.end) = (0, count);
-                above &= bits(reached(0));
-            }
-            knot = [f32x16::splat(simd, knots[self.first]); VECTORS];
-            for q in self.first..self.end - 1 {
+            let mut above = low;
+            for q in first..end - 1 {
                 let next = reached(q + 1);
                 let t = f32x16::splat(simd, knots[q + 1]);
                 for v in 0..VECTORS {
                     knot[v] = next[v].select(t, knot[v]);
                 }
-                let next = bits(next) & exist;
+                let next = bits(next);
                 self.members[q % INTERVALS] = above & !next;
                 above = next;
             }
-            if !all_in_grid {
-                above &= !bits(reached(self.end));
-            }
-            self.members[(self.end - 1) % INTERVALS] = above;
+            self.members[(end - 1) % INTERVALS] = above & !high;
         }
-        let some_outside = in_grid != exist;
-        if some_outside {
-            let found = self.groups().fold(0, |all, (_, samples)| all | samples);
-            self.members[0] |= exist & !found;
+        let outside = exist & !low | high;
+        if outside != 0 {
+            // NaN has not reached knot 0: then `first` is 0.
+            self.members[first % INTERVALS] |= outside;
         }
-        Intervals { knot, some_outside }
+        Intervals {
+            knot,
+            some_outside: outside != 0,
+        }
     }
 
     /// The interval of each lane of a vector; 0 for lanes without a sample.
@@ -221,7 +223,7 @@ impl Block {
 struct Intervals<S: Simd> {
     /// t_q.
     knot: [f32x16<S>; VECTORS],
-    /// Whether a sample is not in the grid.
+    /// Whether a sample is in no interval.
     some_outside: bool,
 }
 
