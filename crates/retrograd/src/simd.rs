@@ -169,21 +169,29 @@ pub fn store<S: Simd>(v: f32x16<S>, y: &mut [f32]) {
 /// Sixteen rows of sixteen numbers turned over: what were columns are rows.
 #[inline(always)]
 pub fn transpose<S: Simd>(simd: S, rows: [f32x16<S>; LANES]) -> [f32x16<S>; LANES] {
-    // Row i meets row i + 8 like the halves of a pack of cards; four riffles bring number c of row
-    // r, at place 16·r + c, to 16·c + r.
-    #[inline(always)]
-    fn riffle<S: Simd>(simd: S, pack: [f32x16<S>; LANES]) -> [f32x16<S>; LANES] {
-        let mut riffled = pack;
-        for i in 0..LANES / 2 {
-            riffled[2 * i] = simd.zip_low_f32x16(pack[i], pack[i + 8]);
-            riffled[2 * i + 1] = simd.zip_high_f32x16(pack[i], pack[i + 8]);
-        }
-        riffled
+    // Four riffles bring number c of row r, at place 16·r + c, to 16·c + r.
+    let rows = riffle(simd, riffle(simd, rows));
+    riffle(simd, riffle(simd, rows))
+}
+
+/// [`transpose`] of rows of eight numbers, of which a vector has two.
+#[inline(always)]
+pub fn transpose_pairs<S: Simd>(simd: S, pairs: [f32x16<S>; 8]) -> [f32x16<S>; 8] {
+    // From place 8·r + c to 16·c + r.
+    let pairs = riffle(simd, riffle(simd, pairs));
+    riffle(simd, riffle(simd, pairs))
+}
+
+/// The upper and the lower half meet like those of a pack of cards: number i of 2n goes to 2i, or
+/// from n on to 2(i − n) + 1.
+#[inline(always)]
+fn riffle<S: Simd, const N: usize>(simd: S, pack: [f32x16<S>; N]) -> [f32x16<S>; N] {
+    let mut riffled = pack;
+    for i in 0..N / 2 {
+        riffled[2 * i] = simd.zip_low_f32x16(pack[i], pack[i + N / 2]);
+        riffled[2 * i + 1] = simd.zip_high_f32x16(pack[i], pack[i + N / 2]);
     }
-    let rows = riffle(simd, rows);
-    let rows = riffle(simd, rows);
-    let rows = riffle(simd, rows);
-    riffle(simd, rows)
+    riffled
 }
 
 /// c₀ + c₁·x + c₂·x² + …
@@ -494,20 +502,26 @@ mod tests {
     #[test]
     fn transposed_rows_are_columns() {
         let numbers: [f32; 256] = std::array::from_fn(|i| i as f32);
-        let turned = dispatch!(level(), simd => {
-            let mut rows = [f32x16::splat(simd, 0.0); LANES];
+        #[inline(always)]
+        fn loaded<S: Simd, const N: usize>(simd: S, numbers: &[f32]) -> [f32x16<S>; N] {
+            let mut rows = [f32x16::splat(simd, 0.0); N];
             for (row, from) in rows.iter_mut().zip(numbers.chunks_exact(LANES)) {
                 *row = load(simd, from);
             }
-            transpose(simd, rows).map(|column| {
-                let mut to = [0.0; LANES];
-                store(column, &mut to);
-                to
-            })
-        });
-        for (c, column) in turned.iter().enumerate() {
-            for (r, &x) in column.iter().enumerate() {
-                assert_eq!(x, numbers[r * LANES + c]);
+            rows
+        }
+        let (turned, turned_pairs) = dispatch!(level(), simd => (
+            transpose(simd, loaded(simd, &numbers)).map(<[f32; LANES]>::from),
+            transpose_pairs(simd, loaded(simd, &numbers)).map(<[f32; LANES]>::from),
+        ));
+        for (r, row) in numbers.chunks_exact(16).enumerate() {
+            for (c, &x) in row.iter().enumerate() {
+                assert_eq!(turned[c][r], x);
+            }
+        }
+        for (r, row) in numbers.chunks_exact(8).take(16).enumerate() {
+            for (c, &x) in row.iter().enumerate() {
+                assert_eq!(turned_pairs[c][r], x);
             }
         }
     }

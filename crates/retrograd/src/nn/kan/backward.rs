@@ -130,22 +130,33 @@ impl Group<'_> {
     /// Adds the gradients of the group's weights, sets its d_x (`rows` values an input).
     fn backward(&self, d_spline: &mut [f32], d_base: &mut [f32], d_x: &mut [f32]) {
         let Weights { kan, width, .. } = self.weights;
-        let bases = kan.bases();
-        let len = self.count * width;
+        let lens = [kan.bases(), 1].map(|rows| rows * self.count * width);
+        // One run, and rows without padding: they are their own sums.
+        let in_place =
+            self.rows <= RUN && [d_spline.len(), d_base.len()] == lens && width == kan.outputs;
         parallel::take_over(d_x);
-        with_lines((bases + 1) * len, |room| {
-            let (spline_sums, base_sums) = room.split_at_mut(bases * len);
+        with_lines(lens[0] + lens[1], |room| {
+            let (spline_room, base_room) = room.split_at_mut(lens[0]);
             for from in (0..self.rows).step_by(RUN) {
                 let range = from..(from + RUN).min(self.rows);
+                let (spline_sums, base_sums) = match in_place {
+                    true => (&mut *d_spline, &mut *d_base),
+                    false => (&mut *spline_room, &mut *base_room),
+                };
+                if !in_place {
+                    spline_sums.fill(0.0);
+                    base_sums.fill(0.0);
+                }
                 by_rows!(kan.degree, ROWS => by_degree!(kan.degree, N => dispatch!(
-                    simd::level(), simd => {
-                        spline_sums.fill(0.0);
-                        base_sums.fill(0.0);
-                        backward_run::<_, N, ROWS>(simd, self, range, spline_sums, base_sums, d_x);
-                        add_padded(simd, spline_sums, kan.outputs, d_spline);
-                        add_padded(simd, base_sums, kan.outputs, d_base);
-                    }
+                    simd::level(), simd =>
+                        backward_run::<_, N, ROWS>(simd, self, range, spline_sums, base_sums, d_x)
                 )));
+                if !in_place {
+                    dispatch!(simd::level(), simd => {
+                        add_padded(simd, spline_room, kan.outputs, d_spline);
+                        add_padded(simd, base_room, kan.outputs, d_base);
+                    });
+                }
             }
         });
     }

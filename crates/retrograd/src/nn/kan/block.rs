@@ -3,10 +3,12 @@
 
 use super::basis::{COMPARED, Splines, clamp, free_splines, kept, uniform_splines};
 use super::{Base, Kan, MAX_DEGREE};
-use crate::simd::{self, LANES, Simd, f32x16, prelude::*};
+use crate::simd::{self, LANES, Simd, f32x8, f32x16, prelude::*};
 
 /// Samples per block: a bit of a u64 each.
 pub(super) const BLOCK: usize = 64;
+/// Lanes of half a vector.
+pub(super) const HALF: usize = LANES / 2;
 /// Vectors of a block.
 const VECTORS: usize = BLOCK / LANES;
 /// Room for the intervals of the finest grid, 64 + 2·7, in a power of two.
@@ -262,6 +264,12 @@ pub(super) fn turn<S: Simd>(
     for (v, rows) in rows.chunks(LANES * width).enumerate() {
         let count = rows.len() / width;
         for c in (0..columns).step_by(LANES) {
+            let turned = turned[c * stride..].chunks_mut(stride);
+            let turned = turned.map(|turned| &mut turned[v * LANES..][..count]);
+            if columns - c <= HALF && width >= HALF {
+                turn_half(simd, rows, width, first + c, turned);
+                continue;
+            }
             // The last columns are read with some before them.
             let from = (first + c).min(width.saturating_sub(LANES));
             let mut lanes = [f32x16::splat(simd, 0.0); LANES];
@@ -275,11 +283,36 @@ pub(super) fn turn<S: Simd>(
                 }
             }
             let lanes = simd::transpose(simd, lanes);
-            let turned = turned[c * stride..].chunks_mut(stride);
             for (lanes, turned) in lanes[first + c - from..].iter().zip(turned) {
-                simd::store_short(*lanes, &mut turned[v * LANES..][..count]);
+                simd::store_short(*lanes, turned);
             }
         }
+    }
+}
+
+/// Eight columns, or fewer, of sixteen rows, or fewer, turned over.
+#[inline(always)]
+fn turn_half<'a, S: Simd>(
+    simd: S,
+    rows: &[f32],
+    width: usize,
+    first: usize,
+    turned: impl Iterator<Item = &'a mut [f32]>,
+) {
+    let from = first.min(width - HALF);
+    let zero = f32x8::splat(simd, 0.0);
+    let mut pairs = [f32x16::splat(simd, 0.0); HALF];
+    for (pair, rows) in pairs.iter_mut().zip(rows.chunks(2 * width)) {
+        let low = f32x8::from_slice(simd, &rows[from..from + HALF]);
+        let high = match rows.len() > width {
+            true => f32x8::from_slice(simd, &rows[width + from..width + from + HALF]),
+            false => zero,
+        };
+        *pair = simd.combine_f32x8(low, high);
+    }
+    let lanes = simd::transpose_pairs(simd, pairs);
+    for (lanes, turned) in lanes[first - from..].iter().zip(turned) {
+        simd::store_short(*lanes, turned);
     }
 }
 

@@ -1,13 +1,10 @@
 //! Rows of a layer's outputs: vectors of 16 in registers, and perhaps half a one at the end; whole
 //! vectors or halves in memory, padded with zeros that nobody reads where a row has other numbers.
 
-use super::block::Aligned;
+use super::block::{Aligned, HALF};
 use super::cpu::COPY;
 use crate::parallel;
 use crate::simd::{LANES, Simd, f32x8, f32x16, prelude::*};
-
-/// Lanes of half a vector.
-const HALF: usize = LANES / 2;
 
 /// Numbers of a padded row: whole vectors, and half a one where that is enough behind others.
 pub(super) fn padded_width(outputs: usize) -> usize {
