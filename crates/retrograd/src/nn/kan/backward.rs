@@ -89,6 +89,7 @@ fn by_sample(by_input: &[f32], rows: usize, d_x: &mut [f32]) {
     let inputs = by_input.len() / rows;
     let parallel = by_input.len() >= COPY;
     parallel::for_each_chunk(d_x, LANES * inputs, parallel, |c, d_x| {
+        parallel::take_over(d_x);
         dispatch!(simd::level(), simd => turn(simd, by_input, rows, c * LANES, d_x, inputs));
     });
 }

@@ -127,7 +127,10 @@ impl Block {
                 let sigmoid = simd::sigmoid(simd, x);
                 (x * sigmoid).store_slice(&mut self.silu[place.clone()]);
                 if slopes {
-                    let slope = sigmoid * (x * (one - sigmoid) + one) * moves[v];
+                    let mut slope = sigmoid * x.mul_add(one - sigmoid, one);
+                    if table.clamp {
+                        slope *= moves[v];
+                    }
                     slope.store_slice(&mut self.silu_slope[place]);
                 }
             }

@@ -122,6 +122,7 @@ pub(super) fn forward(
         parallel::for_each_chunk(y, piece * outputs, parallel, |p, y| {
             let samples = y.len() / outputs;
             let x = &x[p * piece * inputs..][..samples * inputs];
+            parallel::take_over(y);
             for y in y.chunks_exact_mut(outputs) {
                 if bias.is_empty() {
                     y.fill(0.0);
