@@ -81,9 +81,12 @@ pub(super) fn padding(len: usize, outputs: usize) -> usize {
     }
 }
 
-/// y += the first of `sums`, which are padded.
+/// y += the first of `sums`, which are padded; nothing where y is empty.
 #[inline(always)]
 pub(super) fn add_padded<S: Simd>(simd: S, sums: &[f32], outputs: usize, y: &mut [f32]) {
+    if y.is_empty() {
+        return;
+    }
     let width = padded_width(outputs);
     // Rows without padding are one long one.
     let (outputs, width) = match width == outputs {
