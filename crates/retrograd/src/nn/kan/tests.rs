@@ -220,7 +220,7 @@ fn every_degree_base_bias_and_rule_passes_the_verifier() {
     }
 }
 
-/// Widths around the vector's 16 lanes, with blocks and overlapping last vectors, and batches
+/// Widths around the 16 lanes of vectors and the 8 of their halves, one and several, and batches
 /// around the blocks of samples.
 #[test]
 fn all_widths_and_batches_agree_with_the_reference() {
@@ -399,6 +399,46 @@ fn threads_do_not_change_a_bit() {
             assert_eq!(one.y, other.y);
             assert_eq!(one.d_params, other.d_params);
             assert_eq!(one.d_input, other.d_input);
+        }
+    }
+}
+
+/// A gradient that is added to holds the sum, with and without padded rows. All terms are positive,
+/// so that no partial sum exceeds the whole: an addition is off by u times it at the most. A row gets
+/// k+1 = 4 sums from each of two blocks in each of two batches, once in one and once in two chains.
+#[test]
+fn gradients_are_added_to_those_of_an_earlier_batch() {
+    const ADDITIONS: f64 = 2.0 * (4 * 2 * 2) as f64;
+    let u = f64::from(f32::EPSILON) / 2.0;
+    for outputs in [10, 16, 24] {
+        let layers = vec![kan_layer(outputs, 5, 3)];
+        let network = Network::new(&NetworkSpec::new(&[6], layers)).unwrap();
+        let params = network.init(0);
+        let mut stream = Key::new(1).purpose("kan test").stream();
+        let mut numbers = |len| (0..len).map(|_| stream.uniform_f32()).collect::<Vec<f32>>();
+        let pass = Pass::training(Key::new(0));
+        let mut tape = NetworkTape::default();
+        let mut added = vec![0.0; params.len()];
+        let mut sum = vec![0.0; params.len()];
+        for _ in 0..2 {
+            let (input, d_y) = (numbers(100 * 6), numbers(100 * outputs));
+            let alone = evaluate(&network, &params, &input, &d_y, &mut tape).d_params;
+            let grads = Grads {
+                params: Some(&mut added),
+                input: None,
+                accumulate: true,
+            };
+            network.backward(&params, &input, &pass, &mut tape, &d_y, grads);
+            for (sum, d) in sum.iter_mut().zip(alone) {
+                *sum += f64::from(d);
+            }
+        }
+        for (i, (&added, &sum)) in added.iter().zip(&sum).enumerate() {
+            let error = (f64::from(added) - sum).abs();
+            assert!(
+                error <= ADDITIONS * u * sum,
+                "{outputs} outputs, parameter {i}: {added}, not {sum}"
+            );
         }
     }
 }
