@@ -7,8 +7,8 @@
 //! Σ_r W_r·B′_r = Σ_{r<k} e_r·(W_{r+1} − W_r).
 
 use super::Kan;
-use super::block::{Aligned, BLOCK, Block, turn};
-use super::cpu::{CHAIN, COPY, PARALLEL, Weights, work};
+use super::block::{Aligned, BLOCK, Block, HALF, turn};
+use super::cpu::{COPY, PARALLEL, Weights, work};
 use super::rows::{Row, add_padded, columns, padded, padding, with_lines};
 use crate::nn::layer::room;
 use crate::parallel;
@@ -16,8 +16,6 @@ use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
 
 /// Samples whose gradients are added up in one f32 sum of block sums; longer batches are cut.
 pub(super) const RUN: usize = 4096;
-/// Pieces that backward is cut into at least, where there are as many inputs.
-const PIECES: usize = 8;
 
 /// The gradients of a layer's tensors, added to; empty where not wanted.
 pub(super) struct Gradients<'a> {
@@ -52,9 +50,9 @@ pub(super) fn backward(
     let (d_x_by_input, d_y_room) = scratch.split_at_mut(inputs * d_x_len);
     let d_y = padded(d_y, outputs, d_y_room);
     // Of few inputs, one by one: two threads would have six and five groups of 21 inputs in pairs.
-    let group = match inputs < 4 * PIECES {
+    let group = match inputs < 4 * HALF {
         true => 1,
-        false => (inputs / PIECES).min(CHAIN),
+        false => HALF,
     };
     Weights::with(kan, spline_weight, base_weight, |weights| {
         parallel::for_each_chunks(
@@ -177,7 +175,7 @@ fn backward_run<S: Simd, const N: usize, const ROWS: usize>(
     let (inputs, bases) = (kan.inputs, kan.bases());
     let wants_d_x = !d_x.is_empty();
     let mut block = Block::new();
-    let mut turned = Aligned([[0.0; BLOCK]; CHAIN]);
+    let mut turned = Aligned([[0.0; BLOCK]; HALF]);
     let mut dots = Aligned([[0.0; LANES]; BLOCK]);
     for at in range.clone().step_by(BLOCK) {
         let samples = BLOCK.min(range.end - at);
