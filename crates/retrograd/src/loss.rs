@@ -268,11 +268,11 @@ fn reference<T: Scalar>(loss: Loss, y: &[T], target: &Target<T>, d_y: Option<&mu
 }
 
 /// The least number of elements per piece of the f32 form, and the most pieces.
-const PIECE: usize = 4096;
+const PIECE: usize = 1024;
 const PIECES: usize = 64;
 /// From this many elements on, pieces go to threads: one element costs about a nanosecond, and a
 /// parallel part 0.4 µs.
-const PARALLEL: usize = 1 << 13;
+const PARALLEL: usize = 1 << 12;
 
 /// f32: pieces of the output are owned by threads; each element's value is added in f64, so the
 /// loss itself is exact to the last bit of f32 whatever the length.
