@@ -399,9 +399,11 @@ impl Model for Network {
         let mut d_input_written = false;
         // Whether the parameters of the layers below have their gradients.
         let mut stack_done = false;
+        // The layer whose gradient is `d_output`.
+        let mut top = last;
         if let Value::Of(layer) = self.stored(Value::Of(last)) {
-            room(&mut tape.d_values[layer], d_output.len()).copy_from_slice(d_output);
-            written[layer] = true;
+            top = layer;
+            written[top] = true;
         }
         for layer in (0..=last).rev() {
             if !wanted[layer] || matches!(self.nodes[layer], Node::Flatten) {
@@ -411,23 +413,29 @@ impl Model for Network {
                 // The layer before it takes its gradient, and masks it.
                 tape.d_values.swap(layer - 1, layer);
                 written[layer - 1] = true;
+                if top == layer {
+                    top -= 1;
+                }
                 continue;
             }
             let relu = self.fuses::<T>(layer, pass);
-            let d_y = std::mem::take(&mut tape.d_values[layer]);
             if !written[layer] {
                 // Nothing after it reads this value.
-                tape.d_values[layer] = d_y;
                 continue;
             }
+            let kept = std::mem::take(&mut tape.d_values[layer]);
+            let d_y = match layer == top {
+                true => d_output,
+                false => &kept,
+            };
             if let Some(d_params) = d_params.as_deref_mut()
                 && self.ends_stack::<T>(layer, pass)
             {
-                self.backward_stack(params, input, tape, &d_y, d_params);
+                self.backward_stack(params, input, tape, d_y, d_params);
                 stack_done = true;
                 if !wants_input {
                     // It begins at the input: nothing is left to do.
-                    tape.d_values[layer] = d_y;
+                    tape.d_values[layer] = kept;
                     if relu {
                         tape.d_values.swap(layer, layer + 1);
                     }
@@ -467,7 +475,7 @@ impl Model for Network {
                     params: self.params_of(layer, params),
                     x,
                     y: &tape.values[layer + usize::from(relu)],
-                    d_y: &d_y,
+                    d_y,
                     samples,
                     saved: &mut saved,
                     pass,
@@ -515,10 +523,10 @@ impl Model for Network {
                 };
                 let fault = self.fault.filter(|fault| fault.at::<T>(layer));
                 let wrong =
-                    fault.map(|f| f.skip(&d_y, &self.shapes[layer], samples, ranges.clone()));
+                    fault.map(|f| f.skip(d_y, &self.shapes[layer], samples, ranges.clone()));
                 let (d_y, ranges) = match &wrong {
                     Some((d_y, ranges)) => (&d_y[..], ranges.clone()),
-                    None => (&d_y[..], ranges),
+                    None => (d_y, ranges),
                 };
                 let drops = fault.and_then(|f| f.drops());
                 for (branch, (value, range)) in [before, with].into_iter().zip(ranges).enumerate() {
@@ -546,7 +554,7 @@ impl Model for Network {
                     *is_written = true;
                 }
             }
-            tape.d_values[layer] = d_y;
+            tape.d_values[layer] = kept;
             if relu {
                 // Back to where the next step grows it.
                 tape.d_values.swap(layer, layer + 1);
