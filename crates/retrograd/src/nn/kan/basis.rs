@@ -128,6 +128,9 @@ pub(super) fn uniform_splines<S: Simd, const N: usize>(
 ) -> Splines<S, N> {
     let kept = kept::<N>(degree);
     let zero = f32x16::splat(simd, 0.0);
+    if N == 4 {
+        return uniform_cubics(simd, inverse_step, s);
+    }
     let (mut left, mut right) = ([zero; N], [zero; N]);
     for j in 1..kept {
         left[j] = s + (j as f32 - 1.0);
@@ -150,6 +153,31 @@ pub(super) fn uniform_splines<S: Simd, const N: usize>(
         n[d] = passed;
     }
     Splines { values: n, steps }
+}
+
+/// Degree 3 on uniform knots, where the triangle comes to, with r = 1 − s,
+/// B = r³/6, 2/3 + s²·(s/2 − 1), 2/3 + r²·(r/2 − 1), s³/6 and e = r²/2h, (1/2 + r·s)/h, s²/2h.
+#[inline(always)]
+fn uniform_cubics<S: Simd, const N: usize>(
+    simd: S,
+    inverse_step: f32,
+    s: f32x16<S>,
+) -> Splines<S, N> {
+    let number = |x: f32| f32x16::splat(simd, x);
+    let r = number(1.0) - s;
+    let (r2, s2) = (r * r, s * s);
+    let middle = |x: f32x16<S>, x2: f32x16<S>| {
+        x2.mul_add(x.mul_add(number(0.5), number(-1.0)), number(2.0 / 3.0))
+    };
+    let (mut values, mut steps) = ([number(0.0); N], [number(0.0); N]);
+    values[0] = r2 * r * (1.0 / 6.0);
+    values[1] = middle(s, s2);
+    values[2] = middle(r, r2);
+    values[3] = s2 * s * (1.0 / 6.0);
+    steps[0] = r2 * (0.5 * inverse_step);
+    steps[1] = r.mul_add(s, number(0.5)) * inverse_step;
+    steps[2] = s2 * (0.5 * inverse_step);
+    Splines { values, steps }
 }
 
 /// On any knots; lane l uses the table at `first + l·apart`, and is in that `interval` of it.

@@ -269,8 +269,9 @@ fn all_widths_and_batches_agree_with_the_reference() {
 ///
 /// s = (x − t_q)/h is off by u·(|T|/h + 2), by the rounding of the knot, of 1/h and of the product;
 /// no spline is steeper than 1 in s. Each of k levels multiplies positive terms with errors of 4u:
-/// a difference, 1/d, its product, and the sum. A slope is the difference of two splines of degree
-/// k−1, each multiplied by 1/h.
+/// a difference, 1/d, its product, and the sum. Degree 3 in closed form stays below that: its largest
+/// are 2/3 and a product ≤ 1/2 of factors that are off by 2u together. A slope is the difference of
+/// two splines of degree k−1, each multiplied by 1/h.
 fn spline_rounding(degree: usize, largest_knot: f64, inverse_step: f64) -> (f64, f64) {
     let u = f64::from(f32::EPSILON) / 2.0;
     let s = u * (largest_knot * inverse_step + 2.0);
