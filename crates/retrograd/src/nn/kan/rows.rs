@@ -30,7 +30,7 @@ pub(super) fn columns(width: usize, most: usize) -> impl Iterator<Item = Columns
     let whole = width / LANES - usize::from(half);
     let mut done = 0;
     std::iter::from_fn(move || {
-        let (vectors, half) = match (whole.saturating_sub(done)).min(most) {
+        let (vectors, half) = match whole.saturating_sub(done).min(most) {
             0 if half && done == whole => (1, true),
             0 => return None,
             1 => (1, false),
@@ -95,7 +95,7 @@ pub(super) fn add_padded<S: Simd>(simd: S, sums: &[f32], outputs: usize, y: &mut
     };
     for (y, sums) in y.chunks_exact_mut(outputs).zip(sums.chunks_exact(width)) {
         let (y, y_rest) = y.as_chunks_mut::<LANES>();
-        let (sums, sums_rest) = sums[..].as_chunks::<LANES>();
+        let (sums, sums_rest) = sums.as_chunks::<LANES>();
         for (y, sum) in y.iter_mut().zip(sums) {
             (f32x16::from_slice(simd, y) + f32x16::from_slice(simd, sum)).store_slice(y);
         }
