@@ -1,8 +1,8 @@
 //! The f32 kernels, layer by layer: forward, and backward to parameters and input.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use retrograd::nn::gemm::{Onto, Stride, gemm};
-use retrograd::nn::{LayerSpec, Network, NetworkSpec, NetworkTape};
+use retrograd::layer::gemm::{Onto, Stride, gemm};
+use retrograd::network::{LayerSpec, Network, NetworkSpec, NetworkTape};
 use retrograd::rng::Key;
 use retrograd::{Grads, Model, Pass};
 

@@ -7,7 +7,7 @@ use retrograd::kan::{
     KanConfig, KanNetwork, PlotOptions, SymbolicNetwork, SymbolicOptions, TrainOptions, plot_svg,
     prune,
 };
-use retrograd::nn::Sparsity;
+use retrograd::network::Sparsity;
 use retrograd::scalar::cast;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

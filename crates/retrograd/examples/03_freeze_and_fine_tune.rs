@@ -3,7 +3,7 @@
 //!
 //! cargo run --release --example 03_freeze_and_fine_tune
 
-use retrograd::nn::{LayerSpec, Network, NetworkSpec};
+use retrograd::network::{LayerSpec, Network, NetworkSpec};
 use retrograd::optim::OptimizerSpec;
 use retrograd::rng::Key;
 use retrograd::train::{Example, Stepper};

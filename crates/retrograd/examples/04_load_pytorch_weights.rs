@@ -9,7 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
-use retrograd::nn::{LayerSpec, Network, NetworkSpec};
+use retrograd::network::{LayerSpec, Network, NetworkSpec};
 use retrograd::train::{NamedTensor, TensorFile, Values, load_weights};
 use retrograd::{Model, Pass};
 

@@ -4,7 +4,7 @@
 //! cargo run --release --example 05_run_on_gpu
 
 use retrograd::gpu::{Choice, Gpu, GpuNetwork};
-use retrograd::nn::{Network, NetworkSpec};
+use retrograd::network::{Network, NetworkSpec};
 use retrograd::rng::Key;
 use retrograd::{Model, Pass};
 

@@ -4,7 +4,7 @@
 //! cargo run --release --example 05_train_on_gpu_hybrid
 
 use retrograd::gpu::{Choice, Gpu, GpuNetwork, TrainOptions};
-use retrograd::nn::{Network, NetworkSpec};
+use retrograd::network::{Network, NetworkSpec};
 use retrograd::optim::{Optimizer, OptimizerSpec, global_norm};
 use retrograd::{Loss, Model, Target};
 

@@ -4,7 +4,7 @@
 //! cargo run --release --example 05_train_on_gpu_native
 
 use retrograd::gpu::{Choice, Gpu, GpuAdam, GpuNetwork, TrainOptions};
-use retrograd::nn::{Network, NetworkSpec};
+use retrograd::network::{Network, NetworkSpec};
 use retrograd::optim::OptimizerSpec;
 use retrograd::train::Clip;
 use retrograd::{Loss, Model, Target};

@@ -11,10 +11,10 @@
 //! # A tour
 //!
 //! A [`Model`] is a set of pure functions over one flat parameter vector, whose tensors are named
-//! by a [`Layout`], with PyTorch's names. [`nn::Network`] is the model that a list of layers makes:
+//! by a [`Layout`], with PyTorch's names. [`network::Network`] is the model that a list of layers makes:
 //!
 //! ```
-//! use retrograd::nn::{LayerSpec, Network, NetworkSpec};
+//! use retrograd::network::{LayerSpec, Network, NetworkSpec};
 //! use retrograd::{Model, Pass};
 //!
 //! let layers = vec![LayerSpec::dense(16), LayerSpec::Gelu {}, LayerSpec::dense(1)];
@@ -34,7 +34,7 @@
 //! once, for every model. [`train::Stepper`] makes whole training steps:
 //!
 //! ```
-//! # use retrograd::nn::{LayerSpec, Network, NetworkSpec};
+//! # use retrograd::network::{LayerSpec, Network, NetworkSpec};
 //! use retrograd::optim::OptimizerSpec;
 //! use retrograd::rng::Key;
 //! use retrograd::train::{Example, Stepper};
@@ -61,7 +61,7 @@
 //! any model, your own too (`examples/02_own_layer.rs`):
 //!
 //! ```
-//! # use retrograd::nn::{LayerSpec, Network, NetworkSpec};
+//! # use retrograd::network::{LayerSpec, Network, NetworkSpec};
 //! use retrograd::{Loss, Model, Target, verify};
 //! # let network = Network::new(&NetworkSpec::new(&[2], vec![LayerSpec::dense(3)]))?;
 //!
@@ -103,7 +103,7 @@
 //!
 //! | to | see |
 //! |---|---|
-//! | build networks of dense, KAN, convolution, pooling, norm … layers | [`nn`] |
+//! | build networks of dense, KAN, convolution, pooling, norm … layers | [`network`] |
 //! | train, prune, refine, draw and explain Kolmogorov–Arnold networks | [`kan`] |
 //! | denoise micrographs and photographs, tile by tile | [`denoise`], [`data::mrc`] |
 //! | learn on graphs, from nodes to whole DAGs | [`graph`] |
@@ -128,13 +128,14 @@ mod error;
 pub mod gpu;
 pub mod graph;
 pub mod kan;
+pub mod layer;
 pub mod layout;
 pub mod logic;
 pub mod loss;
 pub mod loss_image;
 pub mod memory;
 pub mod model;
-pub mod nn;
+pub mod network;
 pub mod optim;
 pub mod parallel;
 pub mod rng;

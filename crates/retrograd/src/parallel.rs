@@ -490,9 +490,9 @@ pub fn for_each_cut<O: Owned>(
     });
 }
 
-/// Room to work in that a thread keeps.
+/// Workspace to work in that a thread keeps.
 #[derive(Default)]
-pub struct Room {
+pub struct Workspace {
     /// Numbers; their content is unspecified.
     pub floats: Vec<f32>,
     /// Positions; their content is unspecified.
@@ -500,25 +500,25 @@ pub struct Room {
 }
 
 thread_local! {
-    static ROOMS: RefCell<Vec<Room>> = const { RefCell::new(Vec::new()) };
+    static WORKSPACES: RefCell<Vec<Workspace>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Room of this thread for the duration of the call. It is kept and grows on a thread's first
+/// Workspace of this thread for the duration of the call. It is kept and grows on a thread's first
 /// calls only; a call within the call gets the next one.
-pub fn with_room<R>(work: impl FnOnce(&mut Room) -> R) -> R {
-    let mut room = ROOMS.with_borrow_mut(Vec::pop).unwrap_or_default();
-    let result = work(&mut room);
-    ROOMS.with_borrow_mut(|rooms| rooms.push(room));
+pub fn with_workspace<R>(work: impl FnOnce(&mut Workspace) -> R) -> R {
+    let mut scratch = WORKSPACES.with_borrow_mut(Vec::pop).unwrap_or_default();
+    let result = work(&mut scratch);
+    WORKSPACES.with_borrow_mut(|free| free.push(scratch));
     result
 }
 
-/// That many numbers of this thread's room, their content unspecified.
+/// That many numbers of this thread's scratch, their content unspecified.
 pub fn with_scratch<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
-    with_room(|room| {
-        if room.floats.len() < len {
-            room.floats.resize(len, 0.0);
+    with_workspace(|scratch| {
+        if scratch.floats.len() < len {
+            scratch.floats.resize(len, 0.0);
         }
-        work(&mut room.floats[..len])
+        work(&mut scratch.floats[..len])
     })
 }
 

@@ -166,7 +166,7 @@ pub fn store<S: Simd>(v: f32x16<S>, y: &mut [f32]) {
     }
 }
 
-/// Sixteen rows of sixteen numbers turned over: what were columns are rows.
+/// Sixteen rows of sixteen numbers transposed: what were columns are rows.
 #[inline(always)]
 pub fn transpose<S: Simd>(simd: S, rows: [f32x16<S>; LANES]) -> [f32x16<S>; LANES] {
     // Four riffles bring number c of row r, at place 16·r + c, to 16·c + r.
@@ -510,18 +510,18 @@ mod tests {
             }
             rows
         }
-        let (turned, turned_pairs) = dispatch!(level(), simd => (
+        let (transposed, transposed_pairs) = dispatch!(level(), simd => (
             transpose(simd, loaded(simd, &numbers)).map(<[f32; LANES]>::from),
             transpose_pairs(simd, loaded(simd, &numbers)).map(<[f32; LANES]>::from),
         ));
         for (r, row) in numbers.chunks_exact(16).enumerate() {
             for (c, &x) in row.iter().enumerate() {
-                assert_eq!(turned[c][r], x);
+                assert_eq!(transposed[c][r], x);
             }
         }
         for (r, row) in numbers.chunks_exact(8).take(16).enumerate() {
             for (c, &x) in row.iter().enumerate() {
-                assert_eq!(turned_pairs[c][r], x);
+                assert_eq!(transposed_pairs[c][r], x);
             }
         }
     }

@@ -7,7 +7,7 @@ use retrograd::Model;
 use retrograd::data::image::{ImageFile, Spool};
 use retrograd::data::mrc::{Header, Mode, MrcWriter};
 use retrograd::denoise::Denoiser;
-use retrograd::nn::{LayerSpec, Network, NetworkSpec};
+use retrograd::network::{LayerSpec, Network, NetworkSpec};
 
 const SIDE: usize = 4096;
 const MEMORY: u64 = 24 << 20;

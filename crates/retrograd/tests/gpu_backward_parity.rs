@@ -8,7 +8,7 @@ use gpu_helper::{
     ByParts, assert_parity, batch, gpu, kan, kan_layer, key, network_of, parts, target,
 };
 use retrograd::gpu::{GpuNetwork, LossScale};
-use retrograd::nn::{LayerSpec, Network, NetworkSpec};
+use retrograd::network::{LayerSpec, Network, NetworkSpec};
 use retrograd::verify::precision::{Bounds, Plan, sample};
 use retrograd::verify::{Device, Granted, Subject};
 use retrograd::{Grads, Loss, Model, Pass};

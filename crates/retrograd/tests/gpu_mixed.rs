@@ -8,7 +8,7 @@ use gpu_helper::{batch, gpu, gradients_only, kan, network_of, target};
 use retrograd::gpu::{
     Choice, Gpu, GpuNetwork, GpuOptimizer, GpuVerifier, LossScale, Precision, TrainOptions,
 };
-use retrograd::nn::Network;
+use retrograd::network::Network;
 use retrograd::optim::{Optimizer, OptimizerSpec};
 use retrograd::train::Clip;
 use retrograd::verify::{Link, Report, Subject, check_on};

@@ -10,7 +10,7 @@ use gpu_helper::{
 use retrograd::gpu::{
     Choice, Gpu, GpuNetwork, GpuOptimizer, GpuVerifier, Precision, TrainOptions, auto_batch,
 };
-use retrograd::nn::{LayerSpec, Network, NetworkSpec};
+use retrograd::network::{LayerSpec, Network, NetworkSpec};
 use retrograd::optim::{Optimizer, OptimizerSpec};
 use retrograd::rng::Key;
 use retrograd::train::Clip;

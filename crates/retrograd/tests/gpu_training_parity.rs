@@ -6,7 +6,7 @@ mod gpu_helper;
 
 use gpu_helper::{batch, gpu, kan};
 use retrograd::gpu::{Choice, Gpu, GpuNetwork, GpuOptimizer, TrainOptions};
-use retrograd::nn::Network;
+use retrograd::network::Network;
 use retrograd::optim::{Optimizer, OptimizerSpec, global_norm};
 use retrograd::train::Clip;
 use retrograd::verify::precision::{Bounds, Plan, sample};

@@ -14,7 +14,7 @@ use retrograd::data::{Array, DataSpec, Preparation, Values, idx, npy, safetensor
 thread_local! {
     /// Bytes that this thread holds, and the most it held since `measured` started.
     static HELD: Cell<isize> = const { Cell::new(0) };
-    static MOST: Cell<isize> = const { Cell::new(0) };
+    static MAX: Cell<isize> = const { Cell::new(0) };
 }
 
 struct Counting;
@@ -26,7 +26,7 @@ fn count(bytes: isize) {
     // A thread that is ending has no locals any more; it measures nothing either.
     let _ = HELD.try_with(|held| {
         held.set(held.get() + bytes);
-        let _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
+        let _ = MAX.try_with(|most| most.set(most.get().max(held.get())));
     });
 }
 
@@ -49,9 +49,9 @@ unsafe impl GlobalAlloc for Counting {
 /// while a vector grows. The fixed part is gzip's window and an error's text.
 fn measured<X>(file_len: usize, read: impl FnOnce() -> X) -> X {
     HELD.with(|held| held.set(0));
-    MOST.with(|most| most.set(0));
+    MAX.with(|most| most.set(0));
     let result = read();
-    let most = MOST.with(Cell::get);
+    let most = MAX.with(Cell::get);
     let allowed = 64 * file_len as isize + (1 << 18);
     assert!(most <= allowed, "{most} bytes for a file of {file_len}");
     result

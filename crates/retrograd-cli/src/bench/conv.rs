@@ -1,6 +1,6 @@
 //! Convolutional networks that denoise images.
 
-use retrograd::nn::{LayerSpec, Network, NetworkSpec};
+use retrograd::network::{LayerSpec, Network, NetworkSpec};
 use retrograd::optim::OptimizerSpec;
 use retrograd::train::Example;
 use retrograd::{Loss, Target};

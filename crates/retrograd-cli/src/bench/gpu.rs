@@ -1,7 +1,7 @@
 //! Steps of a KAN on the GPU. Each is waited for: the time of the work, not of handing it over.
 
 use retrograd::gpu::{Choice, Gpu, GpuNetwork, GpuOptimizer, TrainOptions};
-use retrograd::nn::{LayerSpec, Network, NetworkSpec};
+use retrograd::network::{LayerSpec, Network, NetworkSpec};
 use retrograd::optim::{Optimizer, OptimizerSpec};
 use retrograd::rng::Key;
 use retrograd::train::Clip;

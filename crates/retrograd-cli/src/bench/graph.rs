@@ -121,7 +121,7 @@ fn structure(batch: &GraphBatch<f32>) -> Vec<NamedTensor> {
         let nodes: Vec<u32> = (0..rows.len())
             .flat_map(|row| std::iter::repeat_n(row as u32, rows.degree(row)))
             .collect();
-        tensors.push(pairs("batch/features", &nodes, &rows.neighbor));
+        tensors.push(pairs("batch/features", &nodes, &rows.neighbour));
     }
     tensors
 }

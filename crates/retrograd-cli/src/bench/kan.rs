@@ -2,7 +2,7 @@
 //! grid and a quarter beyond.
 
 use retrograd::kan::{FrozenKan, Precision};
-use retrograd::nn::{LayerSpec, Network, NetworkSpec};
+use retrograd::network::{LayerSpec, Network, NetworkSpec};
 use retrograd::optim::OptimizerSpec;
 use retrograd::rng::Key;
 use retrograd::train::Example;

@@ -123,7 +123,7 @@ const WARM_UP: Duration = Duration::from_millis(300);
 const MEASURE: Duration = Duration::from_secs(2);
 const LEAST: usize = 5;
 /// Enough for a steady median of the shortest steps.
-const MOST: usize = 100_000;
+const MAX: usize = 100_000;
 
 /// The times of a workload.
 pub struct Timing {
@@ -175,9 +175,9 @@ pub fn time(workload: &'static Workload, device: Device) -> anyhow::Result<Timin
         (prepared.step)();
         warm += 1;
     }
-    let mut times = Vec::with_capacity(MOST);
+    let mut times = Vec::with_capacity(MAX);
     let start = Instant::now();
-    while (start.elapsed() < MEASURE || times.len() < LEAST) && times.len() < MOST {
+    while (start.elapsed() < MEASURE || times.len() < LEAST) && times.len() < MAX {
         let before = Instant::now();
         (prepared.step)();
         times.push(before.elapsed());

@@ -1,6 +1,6 @@
 //! Networks of dense layers.
 
-use retrograd::nn::{LayerSpec, Network, NetworkSpec};
+use retrograd::network::{LayerSpec, Network, NetworkSpec};
 use retrograd::optim::OptimizerSpec;
 use retrograd::rng::Key;
 use retrograd::train::Example;

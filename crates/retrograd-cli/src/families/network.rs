@@ -7,7 +7,7 @@ use retrograd::data::csv;
 #[cfg(feature = "gpu")]
 use retrograd::gpu::{Choice, Gpu, GpuTrainer, auto_batch as auto_batch_on};
 #[cfg(feature = "gpu")]
-use retrograd::nn::Network;
+use retrograd::network::Network;
 use retrograd::train::{Experiment, NetworkTask, Session, Summary, TrainedNetwork};
 #[cfg(feature = "gpu")]
 use retrograd::train::{MakeAccelerator, Placement, Task};

@@ -14,11 +14,11 @@ use super::{Draft, Place, counted, list, quoted, some, thousands};
 /// Words that stand for a missing value where they are the only text among numbers.
 const PLACEHOLDERS: [&str; 8] = ["?", "-", "--", ".", "*", "missing", "unknown", "n.a."];
 /// More classes than this are taken for numbers.
-const MOST_CLASSES: usize = 20;
+const MAX_CLASSES: usize = 20;
 /// Rows that a class has on average where whole numbers are taken for classes.
 const ROWS_PER_CLASS: usize = 10;
 /// More categories than this in one column are taken for free text.
-const MOST_CATEGORIES: usize = 256;
+const MAX_CATEGORIES: usize = 256;
 /// Fewer rows teach nothing that could be measured.
 const FEWEST_ROWS: usize = 10;
 
@@ -275,7 +275,7 @@ fn what_is_predicted(
     match summary.kind {
         Kind::Empty => bail!("{path}: column {name:?}: no row has a value"),
         Kind::Text | Kind::Mixed { .. } => {
-            if summary.distinct > MOST_CATEGORIES || summary.distinct * 2 > present {
+            if summary.distinct > MAX_CATEGORIES || summary.distinct * 2 > present {
                 bail!(
                     "{path}: column {name:?}: got {values} of text in {}, needs numbers, or classes \
                      that many rows share",
@@ -298,7 +298,7 @@ fn what_is_predicted(
             let counting =
                 [0.0, 1.0].contains(&range.0) && range.1 - range.0 + 1.0 == summary.distinct as f64;
             let few =
-                summary.distinct <= MOST_CLASSES && summary.distinct * ROWS_PER_CLASS <= present;
+                summary.distinct <= MAX_CLASSES && summary.distinct * ROWS_PER_CLASS <= present;
             if whole && counting && few {
                 return classes(format!(
                     "it holds the whole numbers {} to {}, each of them often (--task regression \
@@ -340,7 +340,7 @@ impl Columns {
                 "has no value in any row".to_string()
             } else if summary.distinct == 1 {
                 "is the same in every row".to_string()
-            } else if text && summary.distinct > MOST_CATEGORIES {
+            } else if text && summary.distinct > MAX_CATEGORIES {
                 format!(
                     "{} different texts are too many categories",
                     summary.distinct

@@ -103,7 +103,7 @@ fn turns() -> f64 {
 }
 
 /// Generated data stays in memory, as text first: more than this is a slip of the hand.
-const MOST_SAMPLES: usize = 10_000_000;
+const MAX_SAMPLES: usize = 10_000_000;
 
 impl Generate {
     /// The name in experiments.
@@ -141,7 +141,7 @@ impl Generate {
             | Generate::Friedman { samples, noise, .. } => (*samples, *noise),
             Generate::Digits {} => return Ok(()),
         };
-        if !(1..=MOST_SAMPLES).contains(&samples) {
+        if !(1..=MAX_SAMPLES).contains(&samples) {
             return bad("samples", samples.to_string(), "1 to 10000000");
         }
         if !(noise >= 0.0 && noise.is_finite()) {

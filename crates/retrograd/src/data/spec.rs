@@ -183,7 +183,7 @@ impl Default for DataSpec {
             decimal: reading.decimal,
             header: reading.header,
             shape: None,
-            // Room for letters, states and countries; a free text has more.
+            // Workspace for letters, states and countries; a free text has more.
             max_categories: 256,
         }
     }

@@ -89,7 +89,7 @@ pub enum Generate {
 }
 
 /// The most pixels of a generated image; more is surely a mistake.
-const MOST_PIXELS: usize = 1 << 28;
+const MAX_PIXELS: usize = 1 << 28;
 
 /// The files of one micrograph or photograph: they are on one side of the split together.
 pub(super) struct Sample {
@@ -189,11 +189,11 @@ impl Generate {
             ..
         }) = *self;
         let pixels = width.saturating_mul(height);
-        if count == 0 || pixels == 0 || pixels > MOST_PIXELS {
+        if count == 0 || pixels == 0 || pixels > MAX_PIXELS {
             return Err(Error::invalid(
                 "data.generate",
                 format!("{count} images of {width} × {height}"),
-                format!("at least one, of 1 to {MOST_PIXELS} pixels"),
+                format!("at least one, of 1 to {MAX_PIXELS} pixels"),
             ));
         }
         let amount = match *self {

@@ -8,7 +8,7 @@ use crate::data::image::{Format, Image, ImageFile, ImageWriter, Rect};
 use crate::data::mrc::Mode;
 use crate::data::normalise::Normalisation;
 use crate::data::tiles::{self, Lane, Tiling};
-use crate::nn::{LayerSpec, Network};
+use crate::network::{LayerSpec, Network};
 use crate::train::{experiment_of, load_weights, model_file};
 use crate::{Buffer, Error, Model, Pass, Result, parallel};
 
@@ -35,7 +35,7 @@ pub struct Plan {
 /// The least and the most side of a tile. Below, the halo costs more than the tile; above, a tile
 /// leaves every cache anyway.
 const LEAST_TILE: usize = 64;
-const MOST_TILE: usize = 512;
+const MAX_TILE: usize = 512;
 
 /// A lane's network for the current size of crop, its tape and its input.
 #[derive(Default)]
@@ -107,7 +107,7 @@ impl Denoiser {
         loop {
             let side = ((memory / lanes / per_pixel) as f64).sqrt() as usize;
             let halo = self.reach.halo.next_multiple_of(self.reach.align);
-            let tile = side.saturating_sub(2 * halo).min(MOST_TILE);
+            let tile = side.saturating_sub(2 * halo).min(MAX_TILE);
             let tile = tile - tile % self.reach.align;
             if tile >= LEAST_TILE.max(self.reach.align) {
                 return Ok(Plan {

@@ -34,7 +34,7 @@ pub use reach::Reach;
 pub use task::DenoiseTask;
 
 use crate::loss_image::ImageTerms;
-use crate::nn::{LayerSpec, NetworkSpec};
+use crate::network::{LayerSpec, NetworkSpec};
 use crate::suggest::explain;
 use crate::{Error, Result};
 

@@ -15,7 +15,7 @@
 //!
 //! Layers that look at the whole image (dense, group norm, …) can't be tiled and are refused.
 
-use crate::nn::LayerSpec;
+use crate::network::LayerSpec;
 use crate::{Error, Result};
 
 /// What tiles need.

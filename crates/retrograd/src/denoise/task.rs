@@ -13,7 +13,7 @@ use crate::data::mrc::{Header, Mode};
 use crate::data::patches::{PatchSpec, Plane, Scene, split_by_file};
 use crate::data::quality::{compare, correlation};
 use crate::loss_image::ImageLoss;
-use crate::nn::{LayerSpec, Network};
+use crate::network::{LayerSpec, Network};
 use crate::train::{Content, Example, Experiment, Figure, Findings, Metrics, Specimen, Task};
 use crate::{Error, Loss, Model, Pass, Result, Target};
 

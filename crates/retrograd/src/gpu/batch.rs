@@ -3,7 +3,7 @@
 use super::device::Gpu;
 use super::plan::{Measure, WIDEST};
 use super::precision::Precision;
-use crate::nn::Network;
+use crate::network::Network;
 use crate::{Error, Model, Result};
 
 /// The steps that an epoch keeps: fewer and larger ones train worse than they are fast.

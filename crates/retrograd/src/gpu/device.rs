@@ -612,7 +612,7 @@ mod tests {
         let mut gpu = Gpu::open(&Choice::Auto).unwrap();
         Arc::get_mut(&mut gpu).unwrap().f16 = false;
         let spec = r#"{"input":[2],"layers":[{"kind":"dense","out":1}]}"#;
-        let network = crate::nn::Network::new(&serde_json::from_str(spec).unwrap()).unwrap();
+        let network = crate::network::Network::new(&serde_json::from_str(spec).unwrap()).unwrap();
         let params = crate::Model::init(&network, 0);
         let scale = crate::gpu::LossScale::default();
         let error = crate::gpu::GpuNetwork::mixed(&gpu, &network, &params, scale);

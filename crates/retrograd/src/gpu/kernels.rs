@@ -25,15 +25,15 @@ macro_rules! kernels {
 }
 
 kernels! {
-    ACTIVATION = "../nn/activation/activation.wgsl";
-    CONV2D = "../nn/conv2d/conv2d.wgsl";
-    CONV_TRANSPOSE2D = "../nn/conv_transpose2d/conv_transpose2d.wgsl";
-    DENSE = "../nn/dense/dense.wgsl";
-    DROPOUT = "../nn/dropout/dropout.wgsl";
-    KAN = "../nn/kan/kan.wgsl";
-    NORM = "../nn/norm/norm.wgsl";
-    POOL = "../nn/pool/pool.wgsl";
-    UPSAMPLE = "../nn/upsample/upsample.wgsl";
+    ACTIVATION = "../layer/activation/activation.wgsl";
+    CONV2D = "../layer/conv2d/conv2d.wgsl";
+    CONV_TRANSPOSE2D = "../layer/conv_transpose2d/conv_transpose2d.wgsl";
+    DENSE = "../layer/dense/dense.wgsl";
+    DROPOUT = "../layer/dropout/dropout.wgsl";
+    KAN = "../layer/kan/kan.wgsl";
+    NORM = "../layer/norm/norm.wgsl";
+    POOL = "../layer/pool/pool.wgsl";
+    UPSAMPLE = "../layer/upsample/upsample.wgsl";
     CAST = "cast.wgsl";
     COMPRESS = "compress.wgsl";
     ELEMENTWISE = "elementwise.wgsl";

@@ -1,4 +1,4 @@
-//! What a layer is to a recording: the GPU's side of `nn::layer`.
+//! What a layer is to a recording: the GPU's side of `layer`.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use super::kernels::Kernel;
 use super::precision::real_words;
 use super::recording::{Part, Recording, Sizes};
 use crate::Result;
-use crate::nn::layer::TENSORS;
+use crate::layer::TENSORS;
 
 /// Everything that a layer's kernels are bound to.
 pub(crate) struct Io<'a> {

@@ -14,7 +14,7 @@ use super::precision::{LossScale, Precision, Scale, from_device, real_words, to_
 use super::recording::{Part, Recording, download, finish_with_download};
 use super::staging::Ring;
 use super::status::Status;
-use crate::nn::{Network, Node};
+use crate::network::{Network, Node};
 use crate::{Buffer, Error, Model, Pass, Result};
 
 /// Plans kept at the same time; the least recently used goes first.

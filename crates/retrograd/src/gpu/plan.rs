@@ -7,7 +7,7 @@ use super::kernels::{CAST, ELEMENTWISE, OPTIMIZER};
 use super::layer::{Io, Lengths, Record, groups, numbers};
 use super::precision::{real_bytes, real_words};
 use super::recording::{Part, Recording};
-use crate::nn::{Network, Node, Value};
+use crate::network::{Network, Node, Value};
 use crate::rng::Key;
 use crate::{Error, Model, Result};
 

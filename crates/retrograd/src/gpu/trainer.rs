@@ -1,7 +1,7 @@
 //! The GPU in the training loop.
 
 use super::{Choice, Gpu, GpuNetwork, GpuOptimizer, LossScale, Precision, StepLoss, TrainOptions};
-use crate::nn::Network;
+use crate::network::Network;
 use crate::optim::Optimizer;
 use crate::train::{Accelerator, Arrived, Carried, CarriedScale, Clip, Example, Mode};
 use crate::{Error, Loss, Model, Pass, Result};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Gpu, GpuNetwork, GpuOptimizer, LossScale, Precision, TrainOptions};
-use crate::nn::Network;
+use crate::network::Network;
 use crate::scalar::cast;
 use crate::train::Clip;
 use crate::verify::{BundleOptimizer, Device, Evaluation, Granted, Link, Subject, Trajectory};

@@ -11,7 +11,7 @@ use super::layer::{
 use super::network::GraphNetwork;
 use super::ops::Linear;
 use super::spec::{GraphLayerSpec, GraphSpec};
-use crate::nn::Activation;
+use crate::network::Activation;
 use crate::rng::Stream;
 use crate::{Error, Layout, Result};
 
@@ -201,7 +201,7 @@ impl GraphNetwork {
                 init.extend([Init::fan_in(width); 3]);
                 let convolution = Convolution {
                     root: Some(root),
-                    ..Convolution::new(Propagation::MeanOfNeighbors, linear)
+                    ..Convolution::new(Propagation::MeanOfNeighbours, linear)
                 };
                 Ok((Layer::Convolution(convolution), out, nodes))
             }

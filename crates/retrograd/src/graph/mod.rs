@@ -33,7 +33,7 @@ pub use dag::{DagNN, DagSpec, DagTape};
 pub use network::{GraphNetwork, GraphTape};
 pub use ops::propagate_mean;
 pub use pattern::{Pattern, Rows};
-pub use sample::{Sample, negative_pairs, roc_auc, sample_neighbors};
+pub use sample::{Sample, negative_pairs, roc_auc, sample_neighbours};
 pub use sinkhorn::{SinkhornLoss, SinkhornResult};
 pub use spec::{GraphLayerSpec, GraphSpec};
 pub use structure::{Adjacency, Built, EdgeRule, EdgeRules, Graph, LOOP};

@@ -2,7 +2,7 @@
 
 use super::batch::{Features, GraphBatch, NodeValues};
 use super::build::{Init, RowsOf};
-use super::layer::{Back, Context, Layer, LayerTape, pair_dot, pair_dot_backward, room};
+use super::layer::{Back, Context, Layer, LayerTape, pair_dot, pair_dot_backward, sized};
 use super::ops::{Aggregate, Coefficient, aggregate};
 use super::spec::GraphSpec;
 use crate::rng::Key;
@@ -203,7 +203,7 @@ impl GraphNetwork {
                 };
                 let weight = &c.params[self.layout.tensors()[*tensor].range()];
                 let sum = Aggregate::new(&pattern.by_row, Coefficient::One);
-                let y = room(&mut tape.output, c.graph().nodes() * out);
+                let y = sized(&mut tape.output, c.graph().nodes() * out);
                 aggregate(&sum, weight, *out, y, c.fast);
             }
             Layer::Convolution(layer) => layer.forward(c, x, tape),
@@ -215,23 +215,23 @@ impl GraphNetwork {
             Layer::Pool(layer) => layer.forward(c, dense, tape),
             Layer::Dense(linear) => {
                 let rows = rows(self.rows_of[index], c.batch);
-                let y = room(&mut tape.output, rows * linear.outputs);
+                let y = sized(&mut tape.output, rows * linear.outputs);
                 linear.forward(c, x, y, false);
             }
             Layer::Activation(activation) => {
-                let y = room(&mut tape.output, dense.len());
+                let y = sized(&mut tape.output, dense.len());
                 activation.forward(dense, y, c.kernels());
             }
             Layer::Dropout(dropout) => dropout.forward(c, dense, tape),
             Layer::Add { with } => {
-                let y = room(&mut tape.output, dense.len());
+                let y = sized(&mut tape.output, dense.len());
                 let other = &before[*with].output;
                 for ((y, &a), &b) in y.iter_mut().zip(dense).zip(other) {
                     *y = a + b;
                 }
             }
             Layer::PairDot { width } => {
-                let y = room(&mut tape.output, c.batch.pairs().len());
+                let y = sized(&mut tape.output, c.batch.pairs().len());
                 pair_dot(c.batch.pairs(), dense, *width, y);
             }
         }
@@ -304,7 +304,7 @@ impl GraphNetwork {
 
     fn start_backward<T: Scalar>(&self, tape: &mut GraphTape<T>, d_output: &[T]) {
         let last = tape.layers.last_mut().expect("at least one layer");
-        parallel::copy(d_output, room(&mut last.d_output, d_output.len()));
+        parallel::copy(d_output, sized(&mut last.d_output, d_output.len()));
     }
 
     /// Backward of one layer; those above it are done.

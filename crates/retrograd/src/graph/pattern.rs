@@ -12,7 +12,7 @@ pub struct Rows {
     /// Where each row starts; one more than there are rows.
     pub start: Vec<u32>,
     /// The neighbour (column) of every slot.
-    pub neighbor: Vec<u32>,
+    pub neighbour: Vec<u32>,
     /// The first row of every piece of work, and the number of rows.
     pub piece_rows: Vec<u32>,
     /// The first slot of every piece of work, and the number of slots.
@@ -25,10 +25,10 @@ pub struct Rows {
 const PIECE: usize = 512;
 
 impl Rows {
-    fn new(start: Vec<u32>, neighbor: Vec<u32>) -> Self {
+    fn new(start: Vec<u32>, neighbour: Vec<u32>) -> Self {
         let mut rows = Rows {
             start,
-            neighbor,
+            neighbour,
             piece_rows: Vec::new(),
             piece_slots: Vec::new(),
         };
@@ -59,16 +59,16 @@ impl Rows {
     fn clear(&mut self) {
         self.start.clear();
         self.start.push(0);
-        self.neighbor.clear();
+        self.neighbour.clear();
     }
 
     /// Rows after the last; neighbours are counted from `first`.
     fn append(&mut self, other: &Rows, first: u32) {
-        let slots = self.neighbor.len() as u32;
+        let slots = self.neighbour.len() as u32;
         let starts = other.start[1..].iter().map(|s| s + slots);
         self.start.extend(starts);
-        self.neighbor
-            .extend(other.neighbor.iter().map(|n| n + first));
+        self.neighbour
+            .extend(other.neighbour.iter().map(|n| n + first));
     }
 
     /// The number of rows.
@@ -83,7 +83,7 @@ impl Rows {
 
     /// The number of slots.
     pub fn slots(&self) -> usize {
-        self.neighbor.len()
+        self.neighbour.len()
     }
 
     /// The slots of a row.
@@ -130,12 +130,12 @@ impl Pattern {
         column_of: &[u32],
     ) -> (Self, Vec<u32>) {
         let (start, entry_of_slot) = counting_sort(rows, row_of);
-        let neighbor = entry_of_slot
+        let neighbour = entry_of_slot
             .iter()
             .map(|&e| column_of[e as usize])
             .collect();
         let mut pattern = Pattern {
-            by_row: Rows::new(start, neighbor),
+            by_row: Rows::new(start, neighbour),
             ..Self::empty()
         };
         pattern.transpose(columns);
@@ -156,21 +156,21 @@ impl Pattern {
         let (rows, start) = (&self.by_row, &mut self.by_column.start);
         start.clear();
         start.resize(columns + 1, 0);
-        for &column in &rows.neighbor {
+        for &column in &rows.neighbour {
             start[column as usize + 1] += 1;
         }
         for column in 0..columns {
             start[column + 1] += start[column];
         }
         self.slot.resize(rows.slots(), 0);
-        self.by_column.neighbor.resize(rows.slots(), 0);
+        self.by_column.neighbour.resize(rows.slots(), 0);
         // While its entries are placed, a column's start moves on to its end, where the next one
         // started.
         for row in 0..rows.len() {
             for slot in rows.range(row) {
-                let at = &mut start[rows.neighbor[slot] as usize];
+                let at = &mut start[rows.neighbour[slot] as usize];
                 self.slot[*at as usize] = slot as u32;
-                self.by_column.neighbor[*at as usize] = row as u32;
+                self.by_column.neighbour[*at as usize] = row as u32;
                 *at += 1;
             }
         }
@@ -196,7 +196,7 @@ impl Pattern {
 
     /// Other columns for the entries of every row, as many as before.
     pub(crate) fn set_columns(&mut self, column_of: &[u32]) {
-        self.by_row.neighbor.copy_from_slice(column_of);
+        self.by_row.neighbour.copy_from_slice(column_of);
         self.transpose(self.by_column.len());
     }
 
@@ -207,14 +207,14 @@ impl Pattern {
         self.by_row.clear();
         for row in 0..of.by_row.len() {
             let range = of.by_row.range(row);
-            let neighbors = &of.by_row.neighbor[range.clone()];
-            if !neighbors.contains(&(row as u32)) {
-                self.by_row.neighbor.push(row as u32);
+            let neighbours = &of.by_row.neighbour[range.clone()];
+            if !neighbours.contains(&(row as u32)) {
+                self.by_row.neighbour.push(row as u32);
                 entry(None);
             }
-            self.by_row.neighbor.extend_from_slice(neighbors);
+            self.by_row.neighbour.extend_from_slice(neighbours);
             range.for_each(|slot| entry(Some(slot)));
-            self.by_row.start.push(self.by_row.neighbor.len() as u32);
+            self.by_row.start.push(self.by_row.neighbour.len() as u32);
         }
         self.by_row.cut();
         self.transpose(of.by_row.len());
@@ -265,14 +265,14 @@ mod tests {
         let columns = [1, 3, 0, 1, 0];
         let (pattern, entry) = Pattern::new(3, 4, &rows, &columns);
         assert_eq!(pattern.by_row.start, [0, 2, 3, 5]);
-        assert_eq!(pattern.by_row.neighbor, [3, 0, 1, 1, 0]);
+        assert_eq!(pattern.by_row.neighbour, [3, 0, 1, 1, 0]);
         assert_eq!(entry, [1, 4, 3, 0, 2]);
         assert_eq!(pattern.by_column.start, [0, 2, 4, 4, 5]);
         for column in 0..4 {
             for p in pattern.by_column.range(column) {
                 let slot = pattern.slot[p] as usize;
-                let row = pattern.by_column.neighbor[p] as usize;
-                assert_eq!(pattern.by_row.neighbor[slot] as usize, column);
+                let row = pattern.by_column.neighbour[p] as usize;
+                assert_eq!(pattern.by_row.neighbour[slot] as usize, column);
                 assert!(pattern.by_row.range(row).contains(&slot));
             }
         }

@@ -17,7 +17,7 @@ pub struct Sample {
 
 /// From every node at most `fanouts[k]` in-edges in round k, drawn without replacement, then from
 /// the nodes found. The draw is a function of the key, the seeds and the graph alone.
-pub fn sample_neighbors(
+pub fn sample_neighbours(
     graph: &Graph,
     seeds: &[u32],
     fanouts: &[usize],
@@ -63,7 +63,7 @@ pub fn sample_neighbors(
                 slots.sort_unstable();
             }
             for slot in slots {
-                let source = rows.neighbor[slot];
+                let source = rows.neighbour[slot];
                 if place[source as usize] == ABSENT {
                     place[source as usize] = nodes.len() as u32;
                     nodes.push(source);
@@ -90,7 +90,7 @@ pub fn sample_neighbors(
 
 impl<T: Scalar> GraphBatch<T> {
     /// What a part of its graph has of a batch: the features of those nodes, and the weights and
-    /// features of the edges that were kept. For [`sample_neighbors`] and [`Graph::subgraph`].
+    /// features of the edges that were kept. For [`sample_neighbours`] and [`Graph::subgraph`].
     pub fn part(&self, nodes: &[u32], built: Built) -> Result<Self> {
         let Built { graph, kept } = built;
         let whole = self.graph();
@@ -123,14 +123,14 @@ impl<T: Scalar> GraphBatch<T> {
                     node_of.extend(range.clone().map(|_| place as u32));
                     slots.extend(range);
                 }
-                let features: Vec<u32> = slots.iter().map(|&s| rows.neighbor[s]).collect();
+                let features: Vec<u32> = slots.iter().map(|&s| rows.neighbour[s]).collect();
                 let values: Vec<T> = slots.iter().map(|&s| values[s]).collect();
                 GraphBatch::sparse(graph, self.width(), &node_of, &features, &values)?
             }
             Features::Ids(pattern) => {
                 let ids: Vec<u32> = nodes
                     .iter()
-                    .map(|&n| pattern.by_row.neighbor[n as usize])
+                    .map(|&n| pattern.by_row.neighbour[n as usize])
                     .collect();
                 GraphBatch::ids(graph, self.width(), &ids)?
             }
@@ -213,17 +213,17 @@ mod tests {
         let sources: Vec<u32> = (1..51).collect();
         let star = Graph::new(51, &sources, &targets).unwrap();
         let key = Key::new(1).purpose("sample");
-        let sample = sample_neighbors(&star, &[0], &[7, 3], key).unwrap();
+        let sample = sample_neighbours(&star, &[0], &[7, 3], key).unwrap();
         assert_eq!(sample.nodes.len(), 8);
         assert_eq!(sample.built.graph.edges(), 7);
-        let again = sample_neighbors(&star, &[0], &[7, 3], key).unwrap();
+        let again = sample_neighbours(&star, &[0], &[7, 3], key).unwrap();
         assert_eq!(sample.nodes, again.nodes);
-        let other = sample_neighbors(&star, &[0], &[7, 3], key.step(9).purpose("other")).unwrap();
+        let other = sample_neighbours(&star, &[0], &[7, 3], key.step(9).purpose("other")).unwrap();
         assert_ne!(sample.nodes, other.nodes);
-        assert!(sample_neighbors(&star, &[51], &[1], key).is_err());
-        assert!(sample_neighbors(&star, &[1, 1], &[1], key).is_err());
+        assert!(sample_neighbours(&star, &[51], &[1], key).is_err());
+        assert!(sample_neighbours(&star, &[1, 1], &[1], key).is_err());
         // Two hops of a ring, everything kept.
-        let part = sample_neighbors(&ring(10), &[5], &[9, 9], key).unwrap();
+        let part = sample_neighbours(&ring(10), &[5], &[9, 9], key).unwrap();
         assert_eq!(part.nodes.len(), 5);
         for (k, &e) in part.built.kept.iter().enumerate() {
             let source = part.nodes[part.built.graph.sources()[k] as usize];
@@ -251,7 +251,7 @@ mod tests {
     /// A network of two convolutions sees two steps far: with all neighbours sampled twice, a seed
     /// gets in the part what it gets in the whole.
     #[test]
-    fn a_part_with_all_neighbors_gives_its_seeds_what_the_whole_gives() {
+    fn a_part_with_all_neighbours_gives_its_seeds_what_the_whole_gives() {
         use crate::graph::{GraphNetwork, GraphTape};
         use crate::{Model, Pass};
         let (n, edges) = (40, 90);
@@ -307,7 +307,7 @@ mod tests {
                 network.output(&tape).to_vec()
             };
             let seeds = [7, 3];
-            let sample = sample_neighbors(batch.graph(), &seeds, &[n, n], Key::new(0)).unwrap();
+            let sample = sample_neighbours(batch.graph(), &seeds, &[n, n], Key::new(0)).unwrap();
             let part = batch.part(&sample.nodes, sample.built).unwrap();
             assert!(part.graph().nodes() < n);
             let (whole, own) = (output(&batch), output(&part));

@@ -71,10 +71,10 @@ fn normalise(rows: &Rows, entries: &mut Vec<f32>) {
     entries.clear();
     let degree = |i: usize| rows.degree(i) as f64;
     for i in 0..rows.len() {
-        let neighbors = &rows.neighbor[rows.range(i)];
+        let neighbours = &rows.neighbour[rows.range(i)];
         let own = degree(i);
         entries.extend(
-            neighbors
+            neighbours
                 .iter()
                 .map(|&j| (1.0 / (own * degree(j as usize)).sqrt()) as f32),
         );

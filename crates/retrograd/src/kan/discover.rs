@@ -5,7 +5,7 @@ use super::expression::Expression;
 use super::{
     Function, GridUpdate, KanConfig, Pruned, SymbolicNetwork, SymbolicOptions, prune, update_grid,
 };
-use crate::nn::{Network, Sparsity};
+use crate::network::{Network, Sparsity};
 use crate::optim::Lbfgs;
 use crate::scalar::cast;
 use crate::{Error, Loss, Model, Result, Target};

@@ -1,7 +1,7 @@
 //! Layers, edges, their curves and their importance.
 
-use crate::nn::kan::{Kan, reference};
-use crate::nn::{Activation, Base, Network, NetworkTape, Node, Outside};
+use crate::layer::kan::{Kan, reference};
+use crate::network::{Activation, Base, Network, NetworkTape, Node, Outside};
 use crate::{Error, Model, Pass, Result};
 
 /// An edge: from an input of a KAN layer to one of its outputs.

@@ -20,8 +20,8 @@ use std::path::Path;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::edges::Layers;
-use crate::nn::kan::uniform_knots;
-use crate::nn::{Base, LayerSpec, Network, NetworkSpec, Outside};
+use crate::layer::kan::uniform_knots;
+use crate::network::{Base, LayerSpec, Network, NetworkSpec, Outside};
 use crate::{Buffer, Error, Model, Result};
 
 /// Whose names a state has.

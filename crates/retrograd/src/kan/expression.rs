@@ -27,7 +27,7 @@ pub struct Expression {
 }
 
 /// More terms than this are not multiplied out.
-const MOST_TERMS: usize = 60;
+const MAX_TERMS: usize = 60;
 
 impl Expression {
     /// A number.
@@ -108,12 +108,12 @@ impl Expression {
             Function::Fourth => 4,
             _ => 0,
         };
-        if power > 0 && self.terms.len().pow(power) <= MOST_TERMS.pow(2) {
+        if power > 0 && self.terms.len().pow(power) <= MAX_TERMS.pow(2) {
             let mut product = self.clone();
             for _ in 1..power {
                 product = product.multiply(self);
             }
-            if product.terms.len() <= MOST_TERMS {
+            if product.terms.len() <= MAX_TERMS {
                 return product;
             }
         }

@@ -12,10 +12,10 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
 use super::edges::Layers;
-use crate::nn::kan::Kan;
-use crate::nn::kan::basis::Tile;
-use crate::nn::kan::frozen::{Half, Stored, Weights, forward_single};
-use crate::nn::{Base, Network, Outside};
+use crate::layer::kan::Kan;
+use crate::layer::kan::basis::Tile;
+use crate::layer::kan::frozen::{Half, Stored, Weights, forward_single};
+use crate::network::{Base, Network, Outside};
 use crate::{Error, Model, Pass, Result};
 
 /// How weights are kept.

@@ -6,8 +6,8 @@
 //! for all outputs of an input.
 
 use super::edges::Layers;
-use crate::nn::kan::{Kan, reference};
-use crate::nn::{LayerSpec, Network};
+use crate::layer::kan::{Kan, reference};
+use crate::network::{LayerSpec, Network};
 use crate::{Buffer, Error, Model, Result};
 
 /// How knots follow the data.

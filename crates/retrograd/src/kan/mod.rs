@@ -2,7 +2,7 @@
 //! the data and grow finer, sparsity and pruning, formulas, pictures, files of other libraries, and
 //! frozen networks for deployment.
 //!
-//! The layer itself is in [`crate::nn`]; everything here works on a [`Network`] whose layers are
+//! The layer itself is in [`crate::network`]; everything here works on a [`Network`] whose layers are
 //! KAN layers, and its flat parameters.
 //!
 //! ```
@@ -34,8 +34,6 @@ mod symbolic_network;
 mod task;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tests_fit;
 
 pub use discover::{Discover, Discovery, discover};
 pub use edges::{Edge, EdgeImportance, Layers, edge_curve};

@@ -1,6 +1,6 @@
 //! A network, its parameters and its optimizer in one object.
 
-use crate::nn::{Base, LayerSpec, Network, NetworkSpec, NetworkTape, Outside, Sparsity};
+use crate::network::{Base, LayerSpec, Network, NetworkSpec, NetworkTape, Outside, Sparsity};
 use crate::optim::{self, Optimizer, OptimizerSpec};
 use crate::rng::Key;
 use crate::{Error, Grads, Loss, Model, Pass, Result, Target};

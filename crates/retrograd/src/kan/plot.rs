@@ -2,7 +2,7 @@
 //! it matters. As SVG, and the same lines as PNG.
 
 use super::edges::{Edge, EdgeImportance, Layers, curve};
-use crate::nn::Network;
+use crate::network::Network;
 use crate::{Error, Result};
 
 /// How the picture is drawn.

@@ -1,7 +1,7 @@
 //! Pruning: edges that matter little are held at zero, nodes without edges are taken out.
 
 use super::edges::{Edge, EdgeImportance, Layers};
-use crate::nn::{LayerSpec, Network, Node};
+use crate::network::{LayerSpec, Network, Node};
 use crate::{Buffer, Model, Result};
 
 /// Edges that are held at zero.

@@ -11,7 +11,7 @@
 use super::edges::{Edge, EdgeImportance, Layers, curve};
 use super::expression::Expression;
 use super::symbolic::{Candidate, Function, LIBRARY, fit_all, fit_function};
-use crate::nn::Network;
+use crate::network::Network;
 use crate::optim::Lbfgs;
 use crate::{Error, Layout, Model, Result};
 

@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::{Discover, KanConfig, PlotOptions, discover, plot_png, plot_svg};
 use crate::data::{Batches, DataSpec, Dataset, Preparation, Targets};
-use crate::nn::{Base, Network, Outside, Sparsity};
+use crate::network::{Base, Network, Outside, Sparsity};
 use crate::rng::Key;
 use crate::train::{
     Content, Example, Experiment, Figure, Findings, Metadata, Metrics, PREPARATION, Specimen, Task,

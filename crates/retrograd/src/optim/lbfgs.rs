@@ -24,7 +24,7 @@ use crate::{Grads, Layout, Loss, Model, Pass, Scalar, Target};
 const C1: f64 = 1e-4;
 const C2: f64 = 0.9;
 /// Evaluations of one line search at most, as PyTorch has it.
-const MOST_TRIALS: usize = 25;
+const MAX_TRIALS: usize = 25;
 
 /// The settings.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -301,7 +301,7 @@ fn strong_wolfe(
     loop {
         if !current.f.is_finite() {
             // Too far: come back towards the last good point.
-            if trials >= MOST_TRIALS {
+            if trials >= MAX_TRIALS {
                 return if previous.t > 0.0 { previous } else { start };
             }
             current = line((previous.t + current.t) / 2.0);
@@ -319,7 +319,7 @@ fn strong_wolfe(
             bracket = [previous, current];
             break;
         }
-        if trials >= MOST_TRIALS {
+        if trials >= MAX_TRIALS {
             return current;
         }
         let least = current.t + 0.01 * (current.t - previous.t);
@@ -340,7 +340,7 @@ fn strong_wolfe(
     } else {
         (1, 0)
     };
-    while trials < MOST_TRIALS {
+    while trials < MAX_TRIALS {
         if (bracket[1].t - bracket[0].t).abs() * d_largest < tolerance_change {
             break;
         }

@@ -9,7 +9,7 @@ use super::{
     Content, Example, Experiment, Figure, Findings, Metadata, Metrics, Specimen, Task, load_weights,
 };
 use crate::data::{Batches, DataSpec, Dataset, NewData, Preparation, Targets, TaskKind};
-use crate::nn::{Network, NetworkSpec};
+use crate::network::{Network, NetworkSpec};
 use crate::{Error, Loss, Model, Pass, Result, Target};
 
 /// Samples in a batch where the experiment says nothing.

@@ -45,7 +45,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "network",
         format: BUNDLE,
-        cpu: against::<crate::nn::Network>,
+        cpu: against::<crate::network::Network>,
         #[cfg(feature = "gpu")]
         gpu: Some(network_on_gpu),
         #[cfg(not(feature = "gpu"))]
@@ -93,7 +93,7 @@ fn network_on_gpu(bundle: &Bundle, precision: Precision, options: &Options) -> R
     use crate::gpu::{Choice, Gpu, GpuVerifier};
     let gpu = Gpu::open(&Choice::Auto)?;
     let mut device = GpuVerifier::with_precision(&gpu, precision);
-    super::against::against_on::<crate::nn::Network>(bundle, &mut device, options)
+    super::against::against_on::<crate::network::Network>(bundle, &mut device, options)
 }
 
 /// Checks a bundle of any family. One that nothing here can check is reported as unchecked.

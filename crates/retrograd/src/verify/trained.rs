@@ -109,7 +109,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::nn::{LayerSpec, Network, NetworkSpec};
+    use crate::network::{LayerSpec, Network, NetworkSpec};
     use crate::verify::Verdict;
 
     #[test]

@@ -5,7 +5,7 @@
 use std::sync::{Arc, OnceLock};
 
 use retrograd::gpu::{Choice, Gpu, GpuNetwork};
-use retrograd::nn::{Base, LayerSpec, Network, NetworkSpec, Outside};
+use retrograd::network::{Base, LayerSpec, Network, NetworkSpec, Outside};
 use retrograd::rng::Key;
 use retrograd::verify::{
     BundleOptimizer, Cpu, Device, Evaluation, Granted, Link, Options, Subject, Trajectory, check_on,

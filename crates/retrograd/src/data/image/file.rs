@@ -31,7 +31,7 @@ impl Spool {
         }))
     }
 
-    /// Room for that many pixels; where it starts.
+    /// Workspace for that many pixels; where it starts.
     fn reserve(&self, pixels: u64) -> u64 {
         let mut spool = self.file.lock().expect("no reader panicked");
         let start = spool.end;

@@ -179,7 +179,7 @@ struct Draw {
 
 /// Memory for reading one patch.
 #[derive(Clone, Debug, Default)]
-struct Scratch {
+struct Workspace {
     frame: Vec<f32>,
     window: Vec<f32>,
 }
@@ -258,7 +258,7 @@ impl Sampler {
     }
 
     /// Reads the patches of a step from disk, one after another.
-    fn read(&self, step: u64, batch: &mut PatchBatch, scratch: &mut Scratch) -> Result<()> {
+    fn read(&self, step: u64, batch: &mut PatchBatch, scratch: &mut Workspace) -> Result<()> {
         self.resize(batch);
         let pixels = self.spec.size * self.spec.size;
         let mut targets = batch.targets.chunks_exact_mut(pixels);
@@ -272,7 +272,7 @@ impl Sampler {
     fn read_one(
         &self,
         draw: Draw,
-        scratch: &mut Scratch,
+        scratch: &mut Workspace,
         input: &mut [f32],
         target: &mut [f32],
     ) -> Result<()> {

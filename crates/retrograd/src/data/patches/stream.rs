@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use super::{PatchBatch, Sampler, Scratch};
+use super::{PatchBatch, Sampler, Workspace};
 use crate::{Error, Result, parallel};
 
 /// Bytes that reading a window of a file needs at the most (a piece of whole rows), with some room
@@ -17,7 +17,7 @@ use crate::{Error, Result, parallel};
 pub(super) const READING: u64 = 2 << 20;
 
 /// The most buffers: reading ahead further than this helps no disk.
-const MOST_BUFFERS: u64 = 8;
+const MAX_BUFFERS: u64 = 8;
 
 type Filled = (u64, PatchBatch, Result<()>);
 
@@ -72,7 +72,7 @@ impl ReadAhead {
         }
         Ok(ReadAhead {
             sampler,
-            buffers: buffers.min(MOST_BUFFERS),
+            buffers: buffers.min(MAX_BUFFERS),
             worker: None,
             current: None,
             current_step: 0,
@@ -108,7 +108,7 @@ impl ReadAhead {
         }
         let sampler = self.sampler.clone();
         let thread = parallel::background("read ahead", move || {
-            let mut scratch = Scratch::default();
+            let mut scratch = Workspace::default();
             for step in step.. {
                 let Ok(mut buffer) = wants.recv() else { break };
                 let result = sampler.read(step, &mut buffer, &mut scratch);

@@ -67,10 +67,10 @@ impl<F: Fn(usize) -> f32> Sums<'_, F> {
             let start = f64x8::splat(simd, f64::from((self.start)(v)));
             let mut sum = [[start; 2]; N];
             let slots = self.rows.range(v);
-            let neighbors = &self.rows.neighbor[slots.clone()];
-            for (&neighbor, &edge) in neighbors.iter().zip(&self.edge[slots]) {
+            let neighbours = &self.rows.neighbour[slots.clone()];
+            for (&neighbour, &edge) in neighbours.iter().zip(&self.edge[slots]) {
                 let weight = f64x8::splat(simd, f64::from(self.weight[edge as usize]));
-                let row = &values.rows[(neighbor as usize - values.first) * width..][..width];
+                let row = &values.rows[(neighbour as usize - values.first) * width..][..width];
                 let row = wide::<S, N, FULL>(simd, row);
                 for i in 0..N {
                     for half in 0..2 {
@@ -130,7 +130,7 @@ impl Products<'_> {
             if wanted.weights {
                 let slots = rows.range(v);
                 let d_slot = &mut d_slot[slots.start - first..slots.end - first];
-                for (&source, d_w) in rows.neighbor[slots].iter().zip(d_slot) {
+                for (&source, d_w) in rows.neighbour[slots].iter().zip(d_slot) {
                     let a = wide::<S, N, FULL>(simd, &self.a[source as usize * width..][..width]);
                     let mut sum = zero;
                     for i in 0..N {

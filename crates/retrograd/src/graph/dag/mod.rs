@@ -22,7 +22,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 use super::pattern::Pattern;
-use crate::nn::Activation;
+use crate::network::Activation;
 use crate::rng::Key;
 use crate::verify::{Bundle, Case, FromBundle};
 use crate::{Error, Grads, Kernels, Layout, Model, Pass, Result, Scalar};
@@ -293,7 +293,7 @@ fn levels(nodes: usize, sources: &[u32], targets: &[u32]) -> Result<Vec<u32>> {
     while let Some(v) = ready.pop() {
         done += 1;
         for q in pattern.by_column.range(v) {
-            let t = pattern.by_column.neighbor[q] as usize;
+            let t = pattern.by_column.neighbour[q] as usize;
             level[t] = level[t].max(level[v] + 1);
             waiting[t] -= 1;
             if waiting[t] == 0 {

@@ -18,7 +18,7 @@ pub(super) fn forward<T: Scalar>(dag: &DagNN, params: &[T], x: &[T], tape: &mut 
             }
             let mut sum = bias[dag.bias_of(v)];
             for p in rows.range(v) {
-                let source = rows.neighbor[p] as usize;
+                let source = rows.neighbour[p] as usize;
                 sum += weight[dag.edge[p] as usize] * tape.a[source * batch + b];
             }
             tape.u[at] = sum;
@@ -54,7 +54,7 @@ pub(super) fn backward<T: Scalar>(
             let at = v * batch + b;
             let mut d_a = d_u[at];
             for q in columns.range(v) {
-                let target = columns.neighbor[q] as usize;
+                let target = columns.neighbour[q] as usize;
                 d_a += params[dag.column_edge[q] as usize] * d_u[target * batch + b];
             }
             d_u[at] = if v < inputs {
@@ -75,7 +75,7 @@ pub(super) fn backward<T: Scalar>(
             let d_u = &d_u[row(v)];
             if weights {
                 for p in rows.range(v) {
-                    let a = &tape.a[row(rows.neighbor[p] as usize)];
+                    let a = &tape.a[row(rows.neighbour[p] as usize)];
                     let products = d_u.iter().zip(a).map(|(&d, &a)| d * a);
                     d_weight[dag.edge[p] as usize] += products.sum();
                 }

@@ -12,7 +12,7 @@
 //! Names are those of PyTorch's `MultiheadAttention`. Graphs are independent: each is owned by one
 //! thread.
 
-use super::{Back, Context, LayerTape, room};
+use super::{Back, Context, LayerTape, sized};
 use crate::graph::batch::NodeValues;
 use crate::graph::ops::Linear;
 use crate::parallel::{Uneven, for_each_cut};
@@ -127,12 +127,12 @@ impl SelfAttention {
         let n = graph.nodes();
         let memory = &mut tape.attention;
         Self::bounds(c, memory);
-        let qkv = room(&mut memory.projected, n * 3 * width);
+        let qkv = sized(&mut memory.projected, n * 3 * width);
         self.input.forward(c, NodeValues::Dense(x), qkv, false);
         let qkv = &memory.projected[..];
         let scores = memory.bounds[graph.graphs()] as usize * heads;
-        let alpha = room(&mut memory.alpha, scores);
-        let o = room(&mut memory.summed, n * width);
+        let alpha = sized(&mut memory.alpha, scores);
+        let o = sized(&mut memory.summed, n * width);
         let owned = (
             Uneven::new(alpha, &memory.bounds, heads),
             Uneven::new(o, &memory.node_bounds, width),
@@ -176,7 +176,7 @@ impl SelfAttention {
                 }
             });
         });
-        let y = room(&mut tape.output, n * width);
+        let y = sized(&mut tape.output, n * width);
         self.output
             .forward(c, NodeValues::Dense(&memory.summed), y, false);
     }
@@ -195,7 +195,7 @@ impl SelfAttention {
         let memory = &mut tape.attention;
         self.output
             .backward_params(b, NodeValues::Dense(&memory.summed), d_y);
-        let d_o = room(&mut memory.d_summed, n * width);
+        let d_o = sized(&mut memory.d_summed, n * width);
         self.output
             .backward_input(&b.c, NodeValues::Dense(&memory.summed), d_y, d_o, false);
         let (qkv, alpha, d_o) = (
@@ -204,8 +204,8 @@ impl SelfAttention {
             &memory.d_summed[..],
         );
         let bounds = &memory.bounds;
-        let d_s = room(&mut memory.d_scores, alpha.len());
-        let d_qkv = room(&mut memory.d_projected, n * 3 * width);
+        let d_s = sized(&mut memory.d_scores, alpha.len());
+        let d_qkv = sized(&mut memory.d_projected, n * 3 * width);
         let owned = (
             Uneven::new(d_s, bounds, heads),
             Uneven::new(d_qkv, &memory.node_bounds, 3 * width),

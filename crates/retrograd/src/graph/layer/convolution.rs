@@ -26,7 +26,7 @@
 //! Memory: `a` what lies between (z or m) · `b` its gradient · `c` P's entries · `d` s, or 1/degree
 //! · `e` the hidden rows of gin's second map · `f` their gradient.
 
-use super::{Back, Context, LayerTape, Saved, room};
+use super::{Back, Context, LayerTape, Saved, sized};
 use crate::Scalar;
 use crate::graph::batch::NodeValues;
 use crate::graph::ops::{Aggregate, Coefficient, Linear, aggregate, dot, edge_dot};
@@ -38,7 +38,7 @@ pub(crate) enum Propagation {
     /// `gcn`.
     Normalised,
     /// `sage`.
-    MeanOfNeighbors,
+    MeanOfNeighbours,
     /// `message_passing`.
     MeanWithSelf,
     /// `gin`, with the tensor of ε.
@@ -94,8 +94,8 @@ impl Convolution {
                     normalise(self.adjacency(c), c.batch.edge_weights(), saved);
                 }
             }
-            Propagation::MeanOfNeighbors | Propagation::MeanWithSelf => {
-                let inverse = room(&mut saved.d, rows.len());
+            Propagation::MeanOfNeighbours | Propagation::MeanWithSelf => {
+                let inverse = sized(&mut saved.d, rows.len());
                 for (i, inverse) in inverse.iter_mut().enumerate() {
                     let degree = rows.degree(i);
                     *inverse = if degree == 0 {
@@ -149,7 +149,7 @@ impl Convolution {
             (Propagation::Normalised, true) => (Coefficient::Gather(entries, &pattern.slot), None),
             (Propagation::Sum { .. }, _) => (Coefficient::One, None),
             (_, false) => (Coefficient::One, Some(inverse)),
-            (_, true) => (Coefficient::Neighbor(inverse), None),
+            (_, true) => (Coefficient::Neighbour(inverse), None),
         };
         let own = match self.propagation {
             Propagation::Sum { .. } => Some(T::ONE + c.params[self.eps_at]),
@@ -176,12 +176,12 @@ impl Convolution {
         self.prepare(c, saved);
         let first = &self.linear;
         let y = match &self.second {
-            Some(_) => room(&mut saved.e, n * first.outputs),
-            None => room(&mut tape.output, n * first.outputs),
+            Some(_) => sized(&mut saved.e, n * first.outputs),
+            None => sized(&mut tape.output, n * first.outputs),
         };
         let known = [&saved.c[..], &saved.d[..]];
         if self.map_first(c, &x) {
-            let z = room(&mut saved.a, n * first.outputs);
+            let z = sized(&mut saved.a, n * first.outputs);
             first.multiply_only(c, x, z);
             let bias = first.bias(c.params);
             self.propagate(c, known, false, z, first.outputs, bias, false, y);
@@ -189,7 +189,7 @@ impl Convolution {
             let NodeValues::Dense(v) = x else {
                 unreachable!("sparse rows are mapped first")
             };
-            let m = room(&mut saved.a, n * first.inputs);
+            let m = sized(&mut saved.a, n * first.inputs);
             self.propagate(c, known, false, v, first.inputs, None, false, m);
             first.forward(c, NodeValues::Dense(m), y, false);
         }
@@ -198,7 +198,7 @@ impl Convolution {
         }
         if let Some(second) = &self.second {
             relu(y);
-            let y = room(&mut tape.output, n * second.outputs);
+            let y = sized(&mut tape.output, n * second.outputs);
             second.forward(c, NodeValues::Dense(&saved.e), y, false);
         }
     }
@@ -217,7 +217,7 @@ impl Convolution {
         let mut d_y = d_y;
         if let Some(second) = &self.second {
             second.backward_params(b, NodeValues::Dense(&saved.e), d_y);
-            let d_hidden = room(&mut saved.f, saved.e.len());
+            let d_hidden = sized(&mut saved.f, saved.e.len());
             second.backward_input(&b.c, NodeValues::Dense(&saved.e), d_y, d_hidden, false);
             for (d, &h) in d_hidden.iter_mut().zip(&saved.e) {
                 if h <= T::ZERO {
@@ -229,7 +229,7 @@ impl Convolution {
         let known = [&saved.c[..], &saved.d[..]];
         // The gradient of what P was applied to is `d_(Pv)`; see the module's text.
         if self.map_first(&b.c, &x) {
-            let d_z = room(&mut saved.b, n * first.outputs);
+            let d_z = sized(&mut saved.b, n * first.outputs);
             self.propagate(&b.c, known, true, d_y, first.outputs, None, false, d_z);
             first.backward_weight(b, x, d_z);
             first.backward_bias(b, d_y);
@@ -244,7 +244,7 @@ impl Convolution {
             first.backward_params(b, NodeValues::Dense(&saved.a), d_y);
             let wants_eps = matches!(self.propagation, Propagation::Sum { eps } if b.wants(eps));
             if d_x.is_some() || wants_eps || b.d_edge_weights.is_some() {
-                let d_m = room(&mut saved.b, n * first.inputs);
+                let d_m = sized(&mut saved.b, n * first.inputs);
                 first.backward_input(&b.c, NodeValues::Dense(&saved.a), d_y, d_m, false);
                 self.backward_propagation(b, v, d_m, first.inputs, known);
                 if let Some(d_x) = d_x.as_deref_mut() {
@@ -320,7 +320,7 @@ fn weight_of<T: Scalar>(adjacency: &Adjacency, weights: Option<&[T]>, slot: usiz
 /// s into `saved.d` and P's entries into `saved.c`.
 fn normalise<T: Scalar>(adjacency: &Adjacency, weights: Option<&[T]>, saved: &mut Saved<T>) {
     let rows = &adjacency.pattern.by_row;
-    let scale = room(&mut saved.d, rows.len());
+    let scale = sized(&mut saved.d, rows.len());
     for (i, scale) in scale.iter_mut().enumerate() {
         let degree: T = rows
             .range(i)
@@ -332,10 +332,10 @@ fn normalise<T: Scalar>(adjacency: &Adjacency, weights: Option<&[T]>, saved: &mu
             T::ZERO
         };
     }
-    let entries = room(&mut saved.c, rows.slots());
+    let entries = sized(&mut saved.c, rows.slots());
     for i in 0..rows.len() {
         for p in rows.range(i) {
-            let j = rows.neighbor[p] as usize;
+            let j = rows.neighbour[p] as usize;
             entries[p] = scale[j] * weight_of(adjacency, weights, p) * scale[i];
         }
     }
@@ -355,19 +355,19 @@ fn backward_normalise<T: Scalar>(
     for i in 0..rows.len() {
         let mut d_scale = T::ZERO;
         for p in rows.range(i) {
-            let j = rows.neighbor[p] as usize;
+            let j = rows.neighbour[p] as usize;
             d_scale += g[p] * weight_of(adjacency, Some(weights), p) * scale[j];
         }
         for q in columns.range(i) {
             let p = pattern.slot[q] as usize;
-            let target = columns.neighbor[q] as usize;
+            let target = columns.neighbour[q] as usize;
             d_scale += g[p] * weight_of(adjacency, Some(weights), p) * scale[target];
         }
         let d_degree = -half * scale[i] * scale[i] * scale[i] * d_scale;
         for p in rows.range(i) {
             let edge = adjacency.edge[p];
             if edge != LOOP {
-                let j = rows.neighbor[p] as usize;
+                let j = rows.neighbour[p] as usize;
                 d_weights[edge as usize] += g[p] * scale[i] * scale[j] + d_degree;
             }
         }

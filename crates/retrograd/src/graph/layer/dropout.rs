@@ -6,7 +6,7 @@
 //!
 //! Memory: `a` m.
 
-use super::{Context, LayerTape, room};
+use super::{Context, LayerTape, sized};
 use crate::rng::Key;
 use crate::simd::{self, dispatch};
 use crate::{Scalar, parallel};
@@ -52,12 +52,12 @@ impl Dropout {
 
     /// x: the dense rows, or the non-zeros of sparse ones.
     pub fn forward<T: Scalar>(&self, c: &Context<'_, T>, x: &[T], tape: &mut LayerTape<T>) {
-        let y = room(&mut tape.output, x.len());
+        let y = sized(&mut tape.output, x.len());
         if !self.active(c) {
             y.copy_from_slice(x);
             return;
         }
-        let m = room(&mut tape.saved.a, x.len());
+        let m = sized(&mut tape.saved.a, x.len());
         let key = c.pass.key.purpose("dropout").index(c.index);
         drop_out(key, self.p, x, m, y);
     }

@@ -17,7 +17,7 @@
 use super::attention::Memory;
 use super::dropout::drop_out;
 use super::softmax::{HEADS, row_f32, softmax, softmax_backward};
-use super::{Back, Context, LayerTape, room};
+use super::{Back, Context, LayerTape, sized};
 use crate::graph::batch::NodeValues;
 use crate::graph::ops::{Aggregate, Coefficient, Linear, aggregate, edge_dot, heads_dot};
 use crate::parallel::{self, Uneven, for_each_cut};
@@ -79,16 +79,16 @@ impl Gat {
         let (width, heads) = (self.linear.outputs, self.heads);
         let n = c.graph().nodes();
         let memory = &mut tape.attention;
-        let z = room(&mut memory.projected, n * width);
+        let z = sized(&mut memory.projected, n * width);
         self.linear.multiply_only(c, x, z);
         let z = &memory.projected[..];
         let (att_src, att_dst) = c.params[self.at..self.at + 2 * width].split_at(width);
-        let from = room(&mut memory.from, n * heads);
+        let from = sized(&mut memory.from, n * heads);
         head_products(z, att_src, heads, from, c.fast);
-        let to = room(&mut memory.to, n * heads);
+        let to = sized(&mut memory.to, n * heads);
         head_products(z, att_dst, heads, to, c.fast);
         let rows = &c.graph().looped().pattern.by_row;
-        let alpha = room(&mut memory.alpha, rows.slots() * heads);
+        let alpha = sized(&mut memory.alpha, rows.slots() * heads);
         let (from, to) = (&memory.from[..], &memory.to[..]);
         let slope = T::from_f64(SLOPE);
         let parallel = c.fast && alpha.len() >= PARALLEL;
@@ -101,7 +101,7 @@ impl Gat {
                 let range = rows.range(i);
                 let row = &mut alpha[(range.start - first) * heads..(range.end - first) * heads];
                 let to = &to[i * heads..(i + 1) * heads];
-                for (alpha, &j) in row.chunks_exact_mut(heads).zip(&rows.neighbor[range]) {
+                for (alpha, &j) in row.chunks_exact_mut(heads).zip(&rows.neighbour[range]) {
                     let from = &from[j as usize * heads..(j as usize + 1) * heads];
                     for h in 0..heads {
                         let u = from[h] + to[h];
@@ -143,7 +143,7 @@ impl Gat {
         let (from, to) = (&memory.from[..], &memory.to[..]);
         let slope = T::from_f64(SLOPE);
         let parallel = fast && d_u.len() >= PARALLEL;
-        let d_to = room(&mut memory.d_to, n * heads);
+        let d_to = sized(&mut memory.d_to, n * heads);
         let owned = (
             Uneven::new(d_u, &rows.piece_slots, heads),
             Uneven::new(d_to, &rows.piece_rows, heads),
@@ -155,7 +155,7 @@ impl Gat {
                 for (i, d_to) in rows.piece(piece).zip(d_to.chunks_exact_mut(heads)) {
                     d_to.fill(T::ZERO);
                     let to = &to[i * heads..(i + 1) * heads];
-                    for (&j, d_u) in rows.neighbor[rows.range(i)].iter().zip(&mut d_u) {
+                    for (&j, d_u) in rows.neighbour[rows.range(i)].iter().zip(&mut d_u) {
                         let from = &from[j as usize * heads..(j as usize + 1) * heads];
                         for h in 0..heads {
                             let open = from[h] + to[h] > T::ZERO;
@@ -168,7 +168,7 @@ impl Gat {
         });
         let d_u = &memory.d_scores[..];
         let columns = &pattern.by_column;
-        let d_from = room(&mut memory.d_from, n * heads);
+        let d_from = sized(&mut memory.d_from, n * heads);
         let owned = Uneven::new(d_from, &columns.piece_rows, heads);
         for_each_cut(columns.pieces(), parallel, owned, |piece, d_from| {
             dispatch!(simd::level(), simd => with_known!(heads => {
@@ -196,7 +196,7 @@ impl Gat {
                 Coefficient::Gather(memory.weights(), &pattern.slot),
             )
         };
-        aggregate(&sum, d_y, width, room(&mut d_z, n * width), fast);
+        aggregate(&sum, d_y, width, sized(&mut d_z, n * width), fast);
         memory.d_projected = d_z;
         let (att_src, att_dst) = b.c.params[self.at..self.at + 2 * width].split_at(width);
         let (d_from, d_to) = (&memory.d_from[..], &memory.d_to[..]);
@@ -238,7 +238,7 @@ impl Gat {
         let rows = &graph.looped().pattern.by_row;
         for i in 0..rows.len() {
             for p in rows.range(i) {
-                let j = rows.neighbor[p] as usize;
+                let j = rows.neighbour[p] as usize;
                 for h in 0..self.heads {
                     let u = memory.from[j * self.heads + h] + memory.to[i * self.heads + h];
                     pattern.push(u32::from(u > T::ZERO));
@@ -260,8 +260,8 @@ pub(super) fn weigh<T: Scalar>(
     let memory = &mut tape.attention;
     memory.dropped = c.pass.training && dropout > 0.0;
     if memory.dropped {
-        let m = room(&mut memory.mask, memory.alpha.len());
-        let kept = room(&mut memory.kept, memory.alpha.len());
+        let m = sized(&mut memory.mask, memory.alpha.len());
+        let kept = sized(&mut memory.kept, memory.alpha.len());
         let key = c.pass.key.purpose("attention dropout").index(c.index);
         drop_out(key, dropout, &memory.alpha, m, kept);
     }
@@ -272,7 +272,7 @@ pub(super) fn weigh<T: Scalar>(
         ..Aggregate::new(rows, Coefficient::Slot(memory.weights()))
     };
     let width = bias.len();
-    let y = room(&mut tape.output, rows.len() * width);
+    let y = sized(&mut tape.output, rows.len() * width);
     aggregate(&sum, &memory.projected, width, y, c.fast);
 }
 
@@ -285,7 +285,7 @@ pub(super) fn backward_weights<T: Scalar>(
     memory: &mut Memory<T>,
     fast: bool,
 ) {
-    let d = room(&mut memory.d_scores, rows.slots() * heads);
+    let d = sized(&mut memory.d_scores, rows.slots() * heads);
     if fast
         && heads <= HEADS
         && let (Some(d_y), Some(z)) = (T::f32s(d_y), T::f32s(&memory.projected))
@@ -323,7 +323,7 @@ fn backward_rows(
                 let d_y = &d_y[i * width..(i + 1) * width];
                 let mut mean = [0.0; HEADS];
                 for p in rows.range(i) {
-                    let j = rows.neighbor[p] as usize;
+                    let j = rows.neighbour[p] as usize;
                     let z = &z[j * width..(j + 1) * width];
                     let d = &mut d[(p - first) * heads..(p - first + 1) * heads];
                     heads_dot(d_y, z, head_width, d);

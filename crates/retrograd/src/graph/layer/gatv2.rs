@@ -15,7 +15,7 @@
 use super::attention::Memory;
 use super::gat::{SLOPE, backward_weights, weigh};
 use super::softmax::softmax;
-use super::{Back, Context, LayerTape, room};
+use super::{Back, Context, LayerTape, sized};
 use crate::graph::batch::NodeValues;
 use crate::graph::ops::{Linear, heads_dot};
 use crate::graph::structure::Graph;
@@ -74,13 +74,13 @@ impl GatV2 {
         let n = c.graph().nodes();
         let memory = &mut tape.attention;
         self.source
-            .forward(c, x, room(&mut memory.projected, n * width), false);
+            .forward(c, x, sized(&mut memory.projected, n * width), false);
         self.target
-            .forward(c, x, room(&mut memory.targets, n * width), false);
+            .forward(c, x, sized(&mut memory.targets, n * width), false);
         let rows = &c.graph().looped().pattern.by_row;
         let att = &c.params[self.att_at..self.att_at + width];
         let (l, r) = (&memory.projected[..], &memory.targets[..]);
-        let scores = room(&mut memory.alpha, rows.slots() * heads);
+        let scores = sized(&mut memory.alpha, rows.slots() * heads);
         let parallel = c.fast && rows.slots() * width >= PARALLEL;
         let owned = Uneven::new(scores, &rows.piece_slots, heads);
         for_each_cut(rows.pieces(), parallel, owned, |piece, scores| {
@@ -95,7 +95,7 @@ impl GatV2 {
                     for i in range {
                         let r = &r[i * width..(i + 1) * width];
                         for p in rows.range(i) {
-                            let j = rows.neighbor[p] as usize;
+                            let j = rows.neighbour[p] as usize;
                             let l = &l[j * width..(j + 1) * width];
                             let scores = scores.next().expect("scores of every slot");
                             slot_scores(l, r, att, width / heads, scores);
@@ -108,7 +108,7 @@ impl GatV2 {
             let mut scores = scores.iter_mut();
             for i in range {
                 for p in rows.range(i) {
-                    let j = rows.neighbor[p] as usize;
+                    let j = rows.neighbour[p] as usize;
                     for h in 0..heads {
                         let columns = h * head_width..(h + 1) * head_width;
                         let score = columns
@@ -150,8 +150,8 @@ impl GatV2 {
         let pieces = rows.pieces();
         memory.bounds.clear();
         memory.bounds.extend(0..=pieces as u32);
-        let d_att = room(&mut memory.d_att, pieces * width);
-        let d_r = room(&mut memory.d_targets, n * width);
+        let d_att = sized(&mut memory.d_att, pieces * width);
+        let d_r = sized(&mut memory.d_targets, n * width);
         let owned = (
             Uneven::new(d_r, &rows.piece_rows, width),
             Uneven::new(d_att, &memory.bounds, width),
@@ -165,7 +165,7 @@ impl GatV2 {
                     d_r.fill(T::ZERO);
                     let r = &r[i * width..(i + 1) * width];
                     for p in rows.range(i) {
-                        let j = rows.neighbor[p] as usize;
+                        let j = rows.neighbour[p] as usize;
                         let l = &l[j * width..(j + 1) * width];
                         for h in 0..heads {
                             let d = d_s[p * heads + h];
@@ -183,7 +183,7 @@ impl GatV2 {
         let columns = &pattern.by_column;
         let mut d_l = std::mem::take(&mut memory.d_projected);
         let weights = memory.weights();
-        let owned = Uneven::new(room(&mut d_l, n * width), &columns.piece_rows, width);
+        let owned = Uneven::new(sized(&mut d_l, n * width), &columns.piece_rows, width);
         for_each_cut(columns.pieces(), parallel, owned, |piece, d_l| {
             dispatch!(simd::level(), simd => {
                 let _ = simd;
@@ -192,7 +192,7 @@ impl GatV2 {
                     let l = &l[j * width..(j + 1) * width];
                     for q in columns.range(j) {
                         let p = pattern.slot[q] as usize;
-                        let i = columns.neighbor[q] as usize;
+                        let i = columns.neighbour[q] as usize;
                         let r = &r[i * width..(i + 1) * width];
                         let d_y = &d_y[i * width..(i + 1) * width];
                         for h in 0..heads {
@@ -232,7 +232,7 @@ impl GatV2 {
         let width = self.source.outputs;
         for i in 0..rows.len() {
             for p in rows.range(i) {
-                let j = rows.neighbor[p] as usize;
+                let j = rows.neighbour[p] as usize;
                 for k in 0..width {
                     let u = memory.projected[j * width + k] + memory.targets[i * width + k];
                     pattern.push(u32::from(u > T::ZERO));

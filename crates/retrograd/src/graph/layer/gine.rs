@@ -12,7 +12,7 @@
 //!
 //! Memory: `a` l, by edge · `b` m · `c` h · `d` d_h · `e` d_m · `f` d_l.
 
-use super::{Back, Context, LayerTape, Saved, room};
+use super::{Back, Context, LayerTape, Saved, sized};
 use crate::graph::batch::NodeValues;
 use crate::graph::ops::{Linear, dot};
 use crate::parallel::{self, Uneven, for_each_cut};
@@ -56,21 +56,21 @@ impl Gine {
         let graph = c.graph();
         let width = self.first.inputs;
         let saved = &mut tape.saved;
-        let l = room(&mut saved.a, graph.edges() * width);
+        let l = sized(&mut saved.a, graph.edges() * width);
         self.edge
             .forward(c, NodeValues::Dense(c.batch.edge_features()), l, false);
         let l = &saved.a[..];
         let own = T::ONE + c.params[self.eps_at];
         let adjacency = graph.adjacency();
         let rows = &adjacency.pattern.by_row;
-        let m = room(&mut saved.b, x.len());
+        let m = sized(&mut saved.b, x.len());
         let parallel = c.fast && l.len() >= PARALLEL;
         let owned = Uneven::new(m, &rows.piece_rows, width);
         for_each_cut(rows.pieces(), parallel, owned, |piece, m| {
             for (i, m) in rows.piece(piece).zip(m.chunks_exact_mut(width)) {
                 m.fill(T::ZERO);
                 for p in rows.range(i) {
-                    let j = rows.neighbor[p] as usize * width;
+                    let j = rows.neighbour[p] as usize * width;
                     let e = adjacency.edge[p] as usize * width;
                     for ((m, &x), &l) in m.iter_mut().zip(&x[j..]).zip(&l[e..e + width]) {
                         *m += (x + l).max(T::ZERO);
@@ -81,12 +81,12 @@ impl Gine {
                 }
             }
         });
-        let h = room(&mut saved.c, graph.nodes() * self.first.outputs);
+        let h = sized(&mut saved.c, graph.nodes() * self.first.outputs);
         self.first.forward(c, NodeValues::Dense(&saved.b), h, false);
         for h in h.iter_mut() {
             *h = h.max(T::ZERO);
         }
-        let y = room(&mut tape.output, graph.nodes() * self.second.outputs);
+        let y = sized(&mut tape.output, graph.nodes() * self.second.outputs);
         self.second
             .forward(c, NodeValues::Dense(&saved.c), y, false);
     }
@@ -103,7 +103,7 @@ impl Gine {
         let saved = &mut tape.saved;
         let h = NodeValues::Dense(&saved.c[..]);
         self.second.backward_params(b, h, d_y);
-        let d_h = room(&mut saved.d, saved.c.len());
+        let d_h = sized(&mut saved.d, saved.c.len());
         self.second.backward_input(&b.c, h, d_y, d_h, false);
         for (d, &h) in d_h.iter_mut().zip(&saved.c) {
             if h <= T::ZERO {
@@ -112,7 +112,7 @@ impl Gine {
         }
         let m = NodeValues::Dense(&saved.b[..]);
         self.first.backward_params(b, m, &saved.d);
-        let d_m = room(&mut saved.e, saved.b.len());
+        let d_m = sized(&mut saved.e, saved.b.len());
         self.first.backward_input(&b.c, m, &saved.d, d_m, false);
         let d_m = &saved.e[..];
         let fast = b.c.fast;
@@ -122,7 +122,7 @@ impl Gine {
         let graph = b.c.batch.graph();
         let (sources, targets) = (graph.sources(), graph.targets());
         let l = &saved.a[..];
-        let d_l = room(&mut saved.f, l.len());
+        let d_l = sized(&mut saved.f, l.len());
         let parallel = fast && l.len() >= PARALLEL;
         parallel::for_each_chunk(d_l, PIECE * width, parallel, |piece, d_l| {
             for (k, d_l) in d_l.chunks_exact_mut(width).enumerate() {

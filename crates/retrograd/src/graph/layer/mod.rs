@@ -46,7 +46,7 @@ pub(crate) use pool::{Pool, PoolKind};
 use super::batch::GraphBatch;
 use super::ops::{Linear, column_sums};
 use super::structure::Graph;
-use crate::nn::Activation;
+use crate::network::Activation;
 use crate::{Kernels, Layout, Pass, Scalar};
 
 /// What a layer may look at in forward and backward.
@@ -165,7 +165,7 @@ impl<T> Default for Saved<T> {
 }
 
 /// The vector with that length; what it holds is unspecified, to be overwritten.
-pub(crate) fn room<T: Scalar>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
+pub(crate) fn sized<T: Scalar>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
     buffer.resize(len, T::ZERO);
     buffer
 }

@@ -6,8 +6,8 @@
 //! Memory: `a` x̂ · `b` 1/√(variance + 1e-5) of every row · `c` d_y·x̂. The fast form, which is that of
 //! the networks' layer norm, keeps x in `a`, and the mean beside the root in `b`.
 
-use super::{Back, Context, LayerTape, room};
-use crate::nn::norm::rows;
+use super::{Back, Context, LayerTape, sized};
+use crate::layer::norm::rows;
 use crate::{Layout, Scalar};
 
 /// PyTorch's ε.
@@ -30,17 +30,17 @@ impl LayerNorm {
     pub fn forward<T: Scalar>(&self, c: &Context<'_, T>, x: &[T], tape: &mut LayerTape<T>) {
         let width = self.width;
         let (gamma, beta) = c.params[self.at..self.at + 2 * width].split_at(width);
-        let y = room(&mut tape.output, x.len());
-        let normal = room(&mut tape.saved.a, x.len());
+        let y = sized(&mut tape.output, x.len());
+        let normal = sized(&mut tape.saved.a, x.len());
         if c.fast
             && let [Some(gamma), Some(beta), Some(x)] = [gamma, beta, x].map(T::f32s)
             && let Some(stats) = T::f32_vec(&mut tape.saved.b)
             && let [Some(y), Some(kept)] = [&mut *y, &mut *normal].map(T::f32s_mut)
         {
             kept.copy_from_slice(x);
-            return rows::forward([gamma, beta], x, y, room(stats, x.len() / width * 2));
+            return rows::forward([gamma, beta], x, y, sized(stats, x.len() / width * 2));
         }
-        let inverse = room(&mut tape.saved.b, x.len() / width);
+        let inverse = sized(&mut tape.saved.b, x.len() / width);
         let n = T::from_usize(width);
         for (i, x) in x.chunks_exact(width).enumerate() {
             let mean = x.iter().copied().sum::<T>() / n;
@@ -79,7 +79,7 @@ impl LayerNorm {
             return rows::backward(gamma, (x, d_y), stats, grads, d_x, b.partial);
         }
         if b.wants(self.weight) {
-            let products = room(&mut saved.c, d_y.len());
+            let products = sized(&mut saved.c, d_y.len());
             for ((p, &d), &x) in products.iter_mut().zip(d_y).zip(&saved.a) {
                 *p = d * x;
             }

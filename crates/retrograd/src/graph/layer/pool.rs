@@ -5,7 +5,7 @@
 //!
 //! Memory: `indices` the node of each maximum.
 
-use super::{Context, LayerTape, room};
+use super::{Context, LayerTape, sized};
 use crate::Scalar;
 use crate::graph::structure::Graph;
 use crate::parallel;
@@ -34,7 +34,7 @@ impl Pool {
     pub fn forward<T: Scalar>(&self, c: &Context<'_, T>, x: &[T], tape: &mut LayerTape<T>) {
         let graph = c.graph();
         let width = self.width;
-        let y = room(&mut tape.output, graph.graphs() * width);
+        let y = sized(&mut tape.output, graph.graphs() * width);
         let parallel = c.fast && x.len() >= PARALLEL;
         if self.kind == PoolKind::Max {
             tape.saved.indices.resize(y.len(), NONE);

@@ -3,12 +3,12 @@
 //! With P a pattern, c its coefficients, s a scale per row, o a factor on the row itself:
 //!
 //! ```text
-//! y_i = s_i · (o · x_i + Σ_{p ∈ row i} c_p · x_{neighbor(p)}) + b
+//! y_i = s_i · (o · x_i + Σ_{p ∈ row i} c_p · x_{neighbour(p)}) + b
 //! ```
 //!
 //! The gradient with respect to x is the same sum over the transpose, with s read at the
 //! neighbour; the gradient with respect to c_p is the dot product of d_y_i · s_i and
-//! x_{neighbor(p)}, [`edge_dot`](super::edge_dot()).
+//! x_{neighbour(p)}, [`edge_dot`](super::edge_dot()).
 
 mod packed;
 #[cfg(test)]
@@ -32,17 +32,17 @@ pub enum Coefficient<'a, T> {
     /// By the slot of the other side, which the second array names.
     Gather(&'a [T], &'a [u32]),
     /// By neighbour.
-    Neighbor(&'a [T]),
+    Neighbour(&'a [T]),
 }
 
 impl<T: Scalar> Coefficient<'_, T> {
     #[inline(always)]
-    fn at(&self, slot: usize, neighbor: usize, [heads, head]: [usize; 2]) -> T {
+    fn at(&self, slot: usize, neighbour: usize, [heads, head]: [usize; 2]) -> T {
         match *self {
             Coefficient::One => T::ONE,
             Coefficient::Slot(c) => c[slot * heads + head],
             Coefficient::Gather(c, slots) => c[slots[slot] as usize * heads + head],
-            Coefficient::Neighbor(c) => c[neighbor],
+            Coefficient::Neighbour(c) => c[neighbour],
         }
     }
 
@@ -51,7 +51,7 @@ impl<T: Scalar> Coefficient<'_, T> {
             Coefficient::One => Coefficient::One,
             Coefficient::Slot(c) => Coefficient::Slot(T::f32s(c)?),
             Coefficient::Gather(c, slots) => Coefficient::Gather(T::f32s(c)?, slots),
-            Coefficient::Neighbor(c) => Coefficient::Neighbor(T::f32s(c)?),
+            Coefficient::Neighbour(c) => Coefficient::Neighbour(T::f32s(c)?),
         })
     }
 }
@@ -139,7 +139,7 @@ pub fn aggregate<T: Scalar>(
                 sum += own * x[i * width + c];
             }
             for p in a.rows.range(i) {
-                let j = a.rows.neighbor[p] as usize;
+                let j = a.rows.neighbour[p] as usize;
                 sum += a.coefficient.at(p, j, [a.heads, head]) * x[j * width + c];
             }
             if let Some(scale) = a.row_scale {
@@ -171,7 +171,7 @@ pub fn propagate_mean(graph: &Graph, x: &[f32], width: usize, transposed: bool, 
     let pattern = &graph.adjacency().pattern;
     let inverse = graph.inverse_degree();
     let sum = if transposed {
-        Aggregate::new(&pattern.by_column, Coefficient::Neighbor(inverse))
+        Aggregate::new(&pattern.by_column, Coefficient::Neighbour(inverse))
     } else {
         Aggregate {
             row_scale: Some(inverse),
@@ -283,8 +283,8 @@ impl Aggregate<'_, f32> {
                     *g = c[p as usize * self.heads + head];
                 }
             }
-            Coefficient::Neighbor(c) => {
-                for (g, &j) in gathered.iter_mut().zip(&self.rows.neighbor[slots]) {
+            Coefficient::Neighbour(c) => {
+                for (g, &j) in gathered.iter_mut().zip(&self.rows.neighbour[slots]) {
                     *g = c[j as usize];
                 }
             }
@@ -317,11 +317,11 @@ fn rows_block<S: Simd, const V: usize, const U: usize, const F: bool>(
         let mut start = slots.start;
         while start < slots.end {
             let end = (start + RUN).min(slots.end);
-            let neighbors = &a.rows.neighbor[start..end];
-            let len = neighbors.len();
+            let neighbours = &a.rows.neighbour[start..end];
+            let len = neighbours.len();
             let coefficients = a.coefficients(start..end, head, &mut gathered);
             // Random rows of a large matrix come from memory: each is asked for in time.
-            let next = match a.rows.neighbor.get(start + AHEAD / V..) {
+            let next = match a.rows.neighbour.get(start + AHEAD / V..) {
                 Some(next) if F => &next[..next.len().min(len)],
                 _ => &[],
             };
@@ -331,7 +331,7 @@ fn rows_block<S: Simd, const V: usize, const U: usize, const F: bool>(
                 }
             };
             let mut sums = [[zero; V]; U];
-            let (mut js, mut cs) = (neighbors.chunks_exact(U), coefficients.chunks_exact(U));
+            let (mut js, mut cs) = (neighbours.chunks_exact(U), coefficients.chunks_exact(U));
             for (k, (j, c)) in (&mut js).zip(&mut cs).enumerate() {
                 for u in 0..U {
                     fetch(k * U + u);
@@ -427,7 +427,7 @@ fn heads_block<S: Simd, const V: usize>(
                     unreachable!("is_plain")
                 };
                 let c = &c[at * heads + head..][..V];
-                let row = &x[a.rows.neighbor[p] as usize * width + column..][..8 * V];
+                let row = &x[a.rows.neighbour[p] as usize * width + column..][..8 * V];
                 for v in 0..V {
                     let x = f32x8::from_slice(simd, &row[8 * v..8 * v + 8]);
                     sum[v] = x.mul_add(f32x8::splat(simd, c[v]), sum[v]);

@@ -6,7 +6,7 @@ use crate::graph::pattern::Rows;
 use crate::parallel::{Uneven, for_each_cut};
 use crate::simd::{self, dispatch};
 
-/// out_ph = a_ih · b_{neighbor(p)h} for every slot p of every row i and every head h.
+/// out_ph = a_ih · b_{neighbour(p)h} for every slot p of every row i and every head h.
 pub fn edge_dot<T: Scalar>(
     rows: &Rows,
     a: &[T],
@@ -26,7 +26,7 @@ pub fn edge_dot<T: Scalar>(
                 for i in rows.piece(piece) {
                     let a = &a[i * width..(i + 1) * width];
                     for p in rows.range(i) {
-                        let j = rows.neighbor[p] as usize;
+                        let j = rows.neighbour[p] as usize;
                         let b = &b[j * width..(j + 1) * width];
                         let out = &mut out[(p - first) * heads..(p - first + 1) * heads];
                         if heads == 1 {
@@ -42,7 +42,7 @@ pub fn edge_dot<T: Scalar>(
     }
     for i in 0..rows.len() {
         for p in rows.range(i) {
-            let j = rows.neighbor[p] as usize;
+            let j = rows.neighbour[p] as usize;
             for head in 0..heads {
                 let columns = head * head_width..(head + 1) * head_width;
                 out[p * heads + head] = columns.map(|c| a[i * width + c] * b[j * width + c]).sum();

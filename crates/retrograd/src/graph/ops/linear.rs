@@ -7,7 +7,7 @@
 use crate::graph::batch::NodeValues;
 use crate::graph::layer::{Back, Context};
 use crate::graph::ops::{Aggregate, Coefficient, aggregate, edge_dot};
-use crate::nn::gemm::{Onto, Stride, gemm};
+use crate::layer::gemm::{Onto, Stride, gemm};
 use crate::simd::{self, dispatch};
 use crate::{Layout, Scalar, parallel};
 

@@ -83,10 +83,10 @@ impl LinkTask {
                     .flat_map(|i| std::iter::repeat_n(i as u32, rows.degree(i)))
                     .collect();
                 let width = batch.width();
-                GraphBatch::sparse(seen, width, &node_of, &rows.neighbor, batch.values())?
+                GraphBatch::sparse(seen, width, &node_of, &rows.neighbour, batch.values())?
             }
             Features::Ids(pattern) => {
-                GraphBatch::ids(seen, batch.width(), &pattern.by_row.neighbor)?
+                GraphBatch::ids(seen, batch.width(), &pattern.by_row.neighbour)?
             }
         };
         let batch = batch.with_pairs(train.clone())?;

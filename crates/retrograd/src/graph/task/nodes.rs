@@ -7,7 +7,7 @@ use crate::data::metrics::{Confusion, predicted_class};
 use crate::graph::data::{NodeData, Split};
 use crate::graph::draw;
 use crate::graph::network::GraphNetwork;
-use crate::graph::sample::sample_neighbors;
+use crate::graph::sample::sample_neighbours;
 use crate::graph::spec::GraphSpec;
 use crate::rng::Key;
 use crate::train::{Example, Experiment, Findings, Metadata, Metrics, Session, Specimen, Task};
@@ -117,7 +117,7 @@ impl Task for NodeTask {
             let train = split.filter(|(s, _)| **s == Split::Train).map(|(_, i)| i);
             let seeds: Vec<u32> = train.take(16).collect();
             let key = Key::new(0).purpose("specimen");
-            let sample = sample_neighbors(batch.graph(), &seeds, &[6, 3], key)?;
+            let sample = sample_neighbours(batch.graph(), &seeds, &[6, 3], key)?;
             let classes = sample.nodes.iter().map(|&n| self.data.classes[n as usize]);
             let target = Target::classes(classes.collect());
             (batch.part(&sample.nodes, sample.built)?, target)

@@ -41,7 +41,7 @@ pub(super) struct Block {
 
 /// What a block needs while it is computed; each thread has one.
 #[derive(Default)]
-pub(super) struct Scratch {
+pub(super) struct Workspace {
     update: Aligned,
     perception: Aligned,
     d_a: Aligned,
@@ -49,11 +49,11 @@ pub(super) struct Scratch {
 }
 
 thread_local! {
-    pub(super) static SCRATCH: RefCell<Scratch> = RefCell::default();
+    pub(super) static SCRATCH: RefCell<Workspace> = RefCell::default();
 }
 
-impl Scratch {
-    /// Room for a block of the model.
+impl Workspace {
+    /// Workspace for a block of the model.
     pub fn fit(&mut self, model: &LogicCa) {
         let widest = |values: &Circuit| {
             let inputs = values.layers.iter().map(|l| l.inputs).max();
@@ -79,7 +79,7 @@ pub(super) fn block_forward<S: Simd, const V: usize>(
     vectors: usize,
     first: usize,
     block: &mut Block,
-    scratch: &mut Scratch,
+    scratch: &mut Workspace,
 ) {
     let channels = model.spec().channels;
     let outputs = model.perception.outputs();
@@ -179,10 +179,10 @@ pub(super) fn block_backward<S: Simd, const V: usize>(
     vectors: usize,
     first: usize,
     block: &mut Block,
-    scratch: &mut Scratch,
+    scratch: &mut Workspace,
 ) {
     let channels = model.spec().channels;
-    let Scratch {
+    let Workspace {
         update,
         perception,
         d_a,

@@ -20,7 +20,7 @@ pub(super) struct Aligned {
 }
 
 impl Aligned {
-    /// Room for that many vectors. Grows only; what it holds afterwards is any finite number.
+    /// Workspace for that many vectors. Grows only; what it holds afterwards is any finite number.
     pub fn resize(&mut self, vectors: usize) {
         self.len = vectors;
         if self.memory.len() < vectors * 16 + 15 {

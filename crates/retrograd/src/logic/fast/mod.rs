@@ -122,7 +122,7 @@ pub(super) fn forward(
     soften_all(model, params, tape);
     load_planes(grids.geometry, channels, grids.state, &mut tape.planes);
     let cells = geometry.height * geometry.width;
-    // Room for every cell, however many fire: later steps allocate nothing.
+    // Workspace for every cell, however many fire: later steps allocate nothing.
     let most = (geometry.batch * cells).div_ceil(16);
     tape.steps.resize_with(count, Step::default);
     for (t, step) in tape.steps.iter_mut().enumerate() {

@@ -7,7 +7,7 @@ use super::HardCircuit;
 use crate::logic::gates::NAMES;
 
 /// Gates beyond which a drawing is a grey cloud.
-const MOST_GATES: usize = 2000;
+const MAX_GATES: usize = 2000;
 
 const COLUMN: f64 = 64.0;
 const ROW: f64 = 17.0;
@@ -16,7 +16,7 @@ impl HardCircuit {
     /// An SVG drawing, or none where there are too many gates to see anything. `currentColor`
     /// follows the page it stands in.
     pub fn to_svg(&self) -> Option<String> {
-        if self.gates.len() > MOST_GATES {
+        if self.gates.len() > MAX_GATES {
             return None;
         }
         let inputs = self.inputs();

@@ -12,9 +12,9 @@ use super::cover::{Cover, Cut};
 use crate::rng::{Key, Stream};
 
 /// Inputs whose every combination has a row in a [`Table`].
-const MOST_INPUTS: usize = 9;
+const MAX_INPUTS: usize = 9;
 /// A round looks at most triples of nodes for every gate: milliseconds for covers of this size.
-const MOST_GATES: usize = 128;
+const MAX_GATES: usize = 128;
 /// Rounds without a smaller cover after which the walk ends.
 const PATIENCE: usize = 60;
 
@@ -39,7 +39,7 @@ pub(super) fn rearranged(circuit: &HardCircuit, cover: Cover) -> Cover {
         .collect();
     used.sort_unstable();
     used.dedup();
-    if used.len() > MOST_INPUTS || cover.len() > MOST_GATES {
+    if used.len() > MAX_INPUTS || cover.len() > MAX_GATES {
         return cover;
     }
     let nodes = inputs + circuit.gates.len();

@@ -10,11 +10,11 @@ use super::simplify::exchange;
 use super::{Gate, HardCircuit};
 
 /// Tables of 2¹² bits are the largest.
-const MOST_INPUTS: usize = 12;
+const MAX_INPUTS: usize = 12;
 
 /// The search for two gates looks at every pair of nodes for every node: a second for circuits of
 /// this size.
-const MOST_GATES_FOR_TWO: usize = 200;
+const MAX_GATES_FOR_TWO: usize = 200;
 
 type Table = Vec<u64>;
 
@@ -50,7 +50,7 @@ impl HardCircuit {
             }
         }
         let used: Vec<usize> = (0..inputs).filter(|&i| matters[i]).collect();
-        if used.len() > MOST_INPUTS {
+        if used.len() > MAX_INPUTS {
             return circuit;
         }
         loop {
@@ -60,7 +60,7 @@ impl HardCircuit {
             if circuit.gates.len() < before {
                 continue;
             }
-            if circuit.gates.len() <= MOST_GATES_FOR_TWO {
+            if circuit.gates.len() <= MAX_GATES_FOR_TWO {
                 circuit = circuit.replace_by_two(&used).fold(true).prune();
             }
             if circuit.gates.len() >= before {

@@ -273,9 +273,9 @@ fn draw(svg: &mut String, panel: &Panel, best: Option<f64>) {
 pub(crate) fn scatter(points: &[(f64, f64)], across: &str, upwards: &str) -> String {
     const SIDE: f64 = 380.0;
     // More would hide one another, and weigh.
-    const MOST: usize = 2000;
+    const MAX: usize = 2000;
     let finite = |p: &&(f64, f64)| p.0.is_finite() && p.1.is_finite();
-    let stride = points.len().div_ceil(MOST).max(1);
+    let stride = points.len().div_ceil(MAX).max(1);
     let points: Vec<_> = points.iter().step_by(stride).filter(finite).collect();
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {SIDE} {SIDE}\" \

@@ -1,7 +1,7 @@
 //! Small networks, one or more for every layer kind, and the faults of their layers.
 
 use super::{BuiltIn, structured};
-use crate::nn::{Activation, Base, LayerSpec, Network, NetworkSpec, Outside};
+use crate::network::{Activation, Base, LayerSpec, Network, NetworkSpec, Outside};
 use crate::verify::bundle::Case;
 use crate::verify::mutants::{
     FaultKind, Honest, LayerFault, SplineFault, Transform, judge, mutant_row, on,

@@ -2,12 +2,12 @@
 //! wrong or followed by something wrong.
 
 use super::transform::Transform;
-use crate::nn::kan::Kan;
-use crate::nn::layer::{Backward, Forward, Layer, TENSORS};
-use crate::nn::network::Node;
-use crate::nn::norm::Norm;
-use crate::nn::pool::{Pool, PoolKind};
-use crate::nn::{Activation, Outside};
+use crate::layer::kan::Kan;
+use crate::layer::norm::Norm;
+use crate::layer::pool::{Pool, PoolKind};
+use crate::layer::{Backward, Forward, Layer, TENSORS};
+use crate::network::model::Node;
+use crate::network::{Activation, Outside};
 use crate::{Layout, Scalar};
 
 /// What is wrong.

@@ -35,7 +35,7 @@ fn column_blocks(
 ) {
     let rows = a.rows;
     let (coefficient, scale) = match (a.coefficient, a.own) {
-        (Coefficient::Neighbor(scale), None) => (Coefficient::One, Some(scale)),
+        (Coefficient::Neighbour(scale), None) => (Coefficient::One, Some(scale)),
         (coefficient, _) => (coefficient, None),
     };
     let a = &Aggregate { coefficient, ..*a };
@@ -86,7 +86,7 @@ fn block_rows<S: Simd, const ONE: bool>(
 ) {
     let zero = f32x16::splat(simd, 0.0);
     let first = range.start;
-    let neighbor = &a.rows.neighbor[..];
+    let neighbour = &a.rows.neighbour[..];
     let mut gathered = [0.0; RUN];
     for i in range {
         let mut total = zero;
@@ -94,10 +94,10 @@ fn block_rows<S: Simd, const ONE: bool>(
         for start in slots.clone().step_by(RUN) {
             let end = (start + RUN).min(slots.end);
             let (own, c) = (
-                &neighbor[start..end],
+                &neighbour[start..end],
                 a.coefficients(start..end, 0, &mut gathered),
             );
-            let next = &neighbor[(start + AHEAD).min(neighbor.len())..];
+            let next = &neighbour[(start + AHEAD).min(neighbour.len())..];
             let fetch = |k: usize| {
                 if let Some(&j) = next.get(k) {
                     simd::prefetch_line(block, j as usize);

@@ -1,0 +1,324 @@
+//! Backward in f32: a thread has inputs of its own and goes over all samples, so that nothing is
+//! summed between threads.
+//!
+//! The derivative of an edge needs one row less than its value: with the rows W_0 … W_k of an
+//! interval, W_r = 0 where a row does not exist, and B′_r = e_{r−1} − e_r,
+//!
+//! Σ_r W_r·B′_r = Σ_{r<k} e_r·(W_{r+1} − W_r).
+
+use super::Kan;
+use super::block::{Aligned, BLOCK, Block, HALF, transpose};
+use super::cpu::{COPY, PARALLEL, Weights, work};
+use super::rows::{Row, add_padded, columns, padded, padding, with_lines};
+use crate::layer::sized;
+use crate::parallel;
+use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
+
+/// Samples whose gradients are added up in one f32 sum of block sums; longer batches are cut.
+pub(super) const RUN: usize = 4096;
+
+/// The gradients of a layer's tensors, added to; empty where not wanted.
+pub(super) struct Gradients<'a> {
+    pub d_spline_weight: &'a mut [f32],
+    pub d_base_weight: &'a mut [f32],
+    pub d_bias: &'a mut [f32],
+}
+
+pub(super) fn backward(
+    kan: &Kan,
+    rows: usize,
+    spline_weight: &[f32],
+    base_weight: &[f32],
+    x: &[f32],
+    d_y: &[f32],
+    grads: Gradients<'_>,
+    d_x: Option<&mut [f32]>,
+    scratch: &mut Vec<f32>,
+) {
+    let (inputs, outputs) = (kan.inputs, kan.outputs);
+    if !grads.d_bias.is_empty() {
+        dispatch!(simd::level(), simd => sum_rows(simd, d_y, grads.d_bias));
+    }
+    let [spline_len, base_len] =
+        [&grads.d_spline_weight, &grads.d_base_weight].map(|d| d.len() / inputs);
+    if spline_len + base_len == 0 && d_x.is_none() {
+        return;
+    }
+    // Workspace for d_x by input, and for padded rows of d_y.
+    let d_x_len = if d_x.is_some() { rows } else { 0 };
+    let scratch = sized(scratch, inputs * d_x_len + padding(rows * outputs, outputs));
+    let (d_x_by_input, d_y_scratch) = scratch.split_at_mut(inputs * d_x_len);
+    let d_y = padded(d_y, outputs, d_y_scratch);
+    // Of few inputs, one by one: two threads would have six and five groups of 21 inputs in pairs.
+    let group = match inputs < 4 * HALF {
+        true => 1,
+        false => HALF,
+    };
+    Weights::with(kan, spline_weight, base_weight, |weights| {
+        parallel::for_each_chunks(
+            [
+                grads.d_spline_weight,
+                grads.d_base_weight,
+                &mut *d_x_by_input,
+            ],
+            [spline_len, base_len, d_x_len].map(|len| len * group),
+            inputs.div_ceil(group),
+            work(kan, rows) >= PARALLEL / 2,
+            |piece, [d_spline, d_base, d_x]| {
+                let group = Group {
+                    weights,
+                    first: piece * group,
+                    count: group.min(inputs - piece * group),
+                    rows,
+                    x,
+                    d_y,
+                };
+                group.backward(d_spline, d_base, d_x);
+            },
+        );
+    });
+    if let Some(d_x) = d_x {
+        by_sample(d_x_by_input, rows, d_x);
+    }
+}
+
+/// d_x as it was gathered, input by input, transposed: sample by sample.
+fn by_sample(by_input: &[f32], rows: usize, d_x: &mut [f32]) {
+    let inputs = by_input.len() / rows;
+    let parallel = by_input.len() >= COPY;
+    parallel::for_each_chunk(d_x, LANES * inputs, parallel, |c, d_x| {
+        parallel::take_over(d_x);
+        dispatch!(simd::level(), simd => transpose(simd, by_input, rows, c * LANES, d_x, inputs));
+    });
+}
+
+/// to += Σ rows, in blocks and runs as the weights' gradients.
+#[inline(always)]
+fn sum_rows<S: Simd>(simd: S, rows: &[f32], to: &mut [f32]) {
+    let width = to.len();
+    for at in (0..width).step_by(LANES) {
+        let end = width.min(at + LANES);
+        let mut total = simd::load(simd, &to[at..end]);
+        for run in rows.chunks(RUN * width) {
+            let mut run_sum = f32x16::splat(simd, 0.0);
+            for block in run.chunks(BLOCK * width) {
+                let mut sum = f32x16::splat(simd, 0.0);
+                for row in block.chunks_exact(width) {
+                    sum += simd::load(simd, &row[at..end]);
+                }
+                run_sum += sum;
+            }
+            total += run_sum;
+        }
+        simd::store(total, &mut to[at..end]);
+    }
+}
+
+/// A group of inputs, and what its gradients are made of.
+struct Group<'a> {
+    weights: Weights<'a>,
+    first: usize,
+    count: usize,
+    rows: usize,
+    x: &'a [f32],
+    /// Padded rows of outputs.
+    d_y: &'a [f32],
+}
+
+impl Group<'_> {
+    /// Adds the gradients of the group's weights, sets its d_x (`rows` values an input).
+    fn backward(&self, d_spline: &mut [f32], d_base: &mut [f32], d_x: &mut [f32]) {
+        let Weights { kan, width, .. } = self.weights;
+        let lens = [kan.bases(), 1].map(|rows| rows * self.count * width);
+        // One run, and rows without padding: they are their own sums.
+        let in_place =
+            self.rows <= RUN && [d_spline.len(), d_base.len()] == lens && width == kan.outputs;
+        parallel::take_over(d_x);
+        with_lines(lens[0] + lens[1], |scratch| {
+            let (spline_scratch, base_scratch) = scratch.split_at_mut(lens[0]);
+            for from in (0..self.rows).step_by(RUN) {
+                let range = from..(from + RUN).min(self.rows);
+                let (spline_sums, base_sums) = match in_place {
+                    true => (&mut *d_spline, &mut *d_base),
+                    false => (&mut *spline_scratch, &mut *base_scratch),
+                };
+                if !in_place {
+                    spline_sums.fill(0.0);
+                    base_sums.fill(0.0);
+                }
+                by_rows!(kan.degree, ROWS => by_degree!(kan.degree, N => dispatch!(
+                    simd::level(), simd =>
+                        backward_run::<_, N, ROWS>(simd, self, range, spline_sums, base_sums, d_x)
+                )));
+                if !in_place {
+                    dispatch!(simd::level(), simd => {
+                        add_padded(simd, spline_scratch, kan.outputs, d_spline);
+                        add_padded(simd, base_scratch, kan.outputs, d_base);
+                    });
+                }
+            }
+        });
+    }
+}
+
+/// Adds the gradients of a run of samples to padded rows, sets their d_x.
+#[inline(always)]
+fn backward_run<S: Simd, const N: usize, const ROWS: usize>(
+    simd: S,
+    group: &Group<'_>,
+    range: std::ops::Range<usize>,
+    d_spline: &mut [f32],
+    d_base: &mut [f32],
+    d_x: &mut [f32],
+) {
+    let Weights { kan, width, .. } = group.weights;
+    let (inputs, bases) = (kan.inputs, kan.bases());
+    let wants_d_x = !d_x.is_empty();
+    let mut block = Block::new();
+    let mut transposed = Aligned([[0.0; BLOCK]; HALF]);
+    let mut dots = Aligned([[0.0; LANES]; BLOCK]);
+    for at in range.clone().step_by(BLOCK) {
+        let samples = BLOCK.min(range.end - at);
+        let d_y = &group.d_y[at * width..][..samples * width];
+        let x = &group.x[at * inputs..][..samples * inputs];
+        let transposed = &mut transposed.0[..group.count];
+        transpose(
+            simd,
+            x,
+            inputs,
+            group.first,
+            transposed.as_flattened_mut(),
+            BLOCK,
+        );
+        for (l, x) in transposed.iter().enumerate() {
+            let i = group.first + l;
+            block.fill::<S, N>(simd, kan, i, x, samples, wants_d_x);
+            let d_spline = &mut d_spline[l * bases * width..][..bases * width];
+            let d_base = &mut d_base[l * width..][..width];
+            macro_rules! rows {
+                ($v:literal, $h:literal, $dx:literal, $columns:ident) => {
+                    backward_rows::<S, N, ROWS, $v, $h, $dx>(
+                        simd,
+                        group.weights,
+                        &block,
+                        i,
+                        $columns.first,
+                        d_y,
+                        d_spline,
+                        d_base,
+                        &mut dots.0,
+                    )
+                };
+            }
+            // Registers: k+2 rows of sums and, for d_x, k+1 of weights, one of gradients, and some
+            // more.
+            if wants_d_x {
+                for columns in columns(width, if ROWS == 4 { 2 } else { 1 }) {
+                    match (columns.vectors, columns.half) {
+                        (_, true) => rows!(1, 1, true, columns),
+                        (1, _) => rows!(1, 0, true, columns),
+                        _ if ROWS == 4 => rows!(2, 0, true, columns),
+                        _ => unreachable!("one vector"),
+                    }
+                }
+                let d_x = &mut d_x[l * group.rows + at..][..samples];
+                for (d_x, dots) in d_x.chunks_mut(LANES).zip(dots.0.as_chunks().0) {
+                    simd::store(sum_each(simd, dots), d_x);
+                }
+            } else {
+                for columns in columns(width, if ROWS == 4 { 4 } else { 2 }) {
+                    match (columns.vectors, columns.half) {
+                        (_, true) => rows!(1, 1, false, columns),
+                        (1, _) => rows!(1, 0, false, columns),
+                        (2, _) => rows!(2, 0, false, columns),
+                        _ if ROWS == 4 => rows!(4, 0, false, columns),
+                        _ => unreachable!("two vectors at the most"),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The sums of the numbers of each of sixteen vectors, by pairs.
+#[inline(always)]
+fn sum_each<S: Simd>(simd: S, vectors: &[[f32; LANES]; LANES]) -> f32x16<S> {
+    let mut sums = [f32x16::splat(simd, 0.0); LANES];
+    for (sum, vector) in sums.iter_mut().zip(vectors) {
+        *sum = f32x16::from_slice(simd, vector);
+    }
+    // Each round leaves half as many vectors, of twice as many sums.
+    for count in [8, 4, 2, 1] {
+        for i in 0..count {
+            let (a, b) = (sums[2 * i], sums[2 * i + 1]);
+            sums[i] = a.unzip_low(b) + a.unzip_high(b);
+        }
+    }
+    sums[0]
+}
+
+/// One input, one block of samples, some outputs: adds to the gradients of its weights and, for
+/// `DX`, to what d_x is the sum of, which the first column sets.
+#[inline(always)]
+fn backward_rows<
+    S: Simd,
+    const N: usize,
+    const ROWS: usize,
+    const V: usize,
+    const H: usize,
+    const DX: bool,
+>(
+    simd: S,
+    weights: Weights<'_>,
+    block: &Block,
+    input: usize,
+    column: usize,
+    d_y: &[f32],
+    d_spline: &mut [f32],
+    d_base: &mut [f32],
+    dots: &mut [[f32; LANES]; BLOCK],
+) {
+    let width = weights.width;
+    let base: Row<S, V, H> = weights.base_row(simd, input, column);
+    let mut d_base_sum: Row<S, V, H> = Row::zero(simd);
+    for (interval, mut samples) in block.groups() {
+        let mut sums = [Row::zero(simd); ROWS];
+        let mut rises = [Row::zero(simd); ROWS];
+        if DX {
+            rises = weights.rows::<S, N, ROWS, V, H>(simd, input, interval, column);
+            for r in 0..ROWS - 1 {
+                rises[r] = rises[r + 1].minus(&rises[r]);
+            }
+        }
+        while samples != 0 {
+            let s = samples.trailing_zeros() as usize % BLOCK;
+            samples &= samples - 1;
+            let d: Row<S, V, H> = Row::load(simd, &d_y[s * width + column..]);
+            d_base_sum.add_product(simd, &d, block.silu[s]);
+            for m in 0..ROWS {
+                sums[m].add_product(simd, &d, block.values[m][s]);
+            }
+            if DX {
+                // The derivative of the edges to these outputs.
+                let mut edge = base.times(simd, block.silu_slope[s]);
+                for r in 0..ROWS - 1 {
+                    edge.add_product(simd, &rises[r], block.steps[r][s]);
+                }
+                let dot = match column {
+                    0 => f32x16::splat(simd, 0.0),
+                    _ => f32x16::from_slice(simd, &dots[s]),
+                };
+                edge.dot(simd, &d, dot).store_slice(&mut dots[s]);
+            }
+        }
+        for (m, sum) in sums.iter_mut().enumerate() {
+            if let Some(row) = weights.row::<N>(interval, m) {
+                let d_spline = &mut d_spline[row * width + column..][..Row::<S, V, H>::LEN];
+                sum.add(&Row::load(simd, d_spline));
+                sum.store(d_spline);
+            }
+        }
+    }
+    d_base_sum.add(&Row::load(simd, &d_base[column..]));
+    d_base_sum.store(&mut d_base[column..]);
+}

@@ -1,0 +1,153 @@
+//! The layer recorded for the GPU; the kernels are in kan.wgsl.
+
+use super::Kan;
+use super::basis::round_up;
+use crate::Result;
+use crate::gpu::kernels::KAN;
+use crate::gpu::layer::{Io, Lengths, Record, flag, groups};
+use crate::gpu::recording::{Part, Recording};
+use crate::network::{Base, Outside};
+
+/// Workgroups of 32 that own 8 × 8 results each.
+fn tiles(rows: usize, columns: usize) -> usize {
+    (rows.div_ceil(8) * columns.div_ceil(8)).div_ceil(32)
+}
+
+impl Kan {
+    fn has_base(&self) -> usize {
+        usize::from(self.base != Base::None)
+    }
+
+    /// Spline features, then base features, then the bias.
+    fn features(&self) -> usize {
+        self.inputs * (self.bases() + self.has_base()) + usize::from(self.bias)
+    }
+
+    fn constants(&self) -> Vec<(&'static str, f64)> {
+        let [lo, hi] = self.range;
+        vec![
+            ("INPUTS", self.inputs as f64),
+            ("OUTPUTS", self.outputs as f64),
+            ("GRID", self.grid as f64),
+            ("DEGREE", self.degree as f64),
+            ("BASES", self.bases() as f64),
+            ("BASE", self.has_base() as f64),
+            ("BIAS", flag(self.bias)),
+            ("BLOCKS", self.outputs.div_ceil(8) as f64),
+            ("FEATURES4", self.features().div_ceil(4) as f64),
+            ("CLAMP", flag(self.outside == Outside::Clamp)),
+            ("FREE", flag(self.free_knots.is_some())),
+            ("LO", lo),
+            ("INVERSE_STEP", self.grid as f64 / (hi - lo)),
+        ]
+    }
+
+    /// The runs of features whose weights are trained.
+    fn trained_features(&self, trained: [bool; 3]) -> Vec<[usize; 2]> {
+        let splines = self.inputs * self.bases();
+        let ends = [
+            splines,
+            splines + self.inputs * self.has_base(),
+            self.features(),
+        ];
+        let mut runs: Vec<[usize; 2]> = Vec::new();
+        let mut start = 0;
+        for (end, trained) in ends.into_iter().zip(trained) {
+            if trained && end > start {
+                match runs.last_mut() {
+                    Some(run) if run[1] == start => run[1] = end,
+                    _ => runs.push([start, end]),
+                }
+            }
+            start = end;
+        }
+        runs
+    }
+}
+
+impl Record for Kan {
+    fn saved(&self, io: &Lengths) -> Vec<usize> {
+        let rows = io.x_len / self.inputs;
+        let slopes = self.bases() + self.has_base();
+        vec![
+            io.reals(rows * self.features().next_multiple_of(4)),
+            io.reals(io.x_len * slopes),
+        ]
+    }
+
+    /// Free knots, continued by `degree` steps on either side: the recursion then never misses one.
+    /// Uniform ones once for all inputs, to the nearest f32 and then rounded up.
+    fn fixed(&self) -> Vec<f32> {
+        let Some(all) = &self.free_knots else {
+            let knots = self.knots(0);
+            let nearest = knots.iter().map(|&t| t as f32);
+            let up = knots.iter().map(|&t| round_up(t));
+            return nearest.chain(up).collect();
+        };
+        let mut padded = Vec::new();
+        for knots in all.chunks_exact(self.knot_count()) {
+            let (first, last) = (knots[0], knots[knots.len() - 1]);
+            let below = knots[1] - first;
+            let above = last - knots[knots.len() - 2];
+            let k = self.degree;
+            padded.extend((1..=k).rev().map(|n| (first - n as f64 * below) as f32));
+            padded.extend(knots.iter().map(|&t| t as f32));
+            padded.extend((1..=k).map(|n| (last + n as f64 * above) as f32));
+        }
+        padded
+    }
+
+    fn forward(&self, recording: &mut Recording, io: &Io<'_>) -> Result<()> {
+        let constants = self.constants();
+        let rows = io.x_len / self.inputs;
+        let (phi, slopes) = (&io.saved[0], &io.saved[1]);
+        io.run(
+            recording,
+            (&KAN, "kan_basis"),
+            &constants,
+            &[rows],
+            &[io.x, io.fixed, phi, slopes],
+            groups(io.x_len),
+        )?;
+        io.run(
+            recording,
+            (&KAN, "kan_forward"),
+            &constants,
+            &[rows, io.at(0)],
+            &[phi, io.params, io.y],
+            tiles(rows, self.outputs),
+        )
+    }
+
+    fn backward(
+        &self,
+        recording: &mut Recording,
+        io: &Io<'_>,
+        d_y: &Part,
+        d_x: Option<&Part>,
+    ) -> Result<()> {
+        let constants = self.constants();
+        let rows = io.x_len / self.inputs;
+        for [first, end] in self.trained_features(io.trained) {
+            io.run(
+                recording,
+                (&KAN, "kan_backward_weight"),
+                &constants,
+                &[rows, io.at(0), first, end],
+                &[&io.saved[0], d_y, io.grads],
+                tiles(end - first / 8 * 8, self.outputs),
+            )?;
+        }
+        if let Some(d_x) = d_x {
+            io.run(
+                recording,
+                (&KAN, "kan_backward_input"),
+                &constants,
+                &[rows, io.at(0)],
+                &[&io.saved[1], io.params, d_y, d_x],
+                self.inputs.div_ceil(8) * rows.div_ceil(64),
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,171 @@
+//! What a layer is to a network; one folder per layer kind.
+//!
+//! A layer reads x, writes y, and in backward turns d_y into the gradients of its tensors (added
+//! to what is there) and d_x (overwritten). Up to [`TENSORS`] tensors, in fixed slots; an absent
+//! one is an empty slice. What is not wanted, because it is frozen or nobody asks, is `None`.
+
+pub mod activation;
+pub(crate) mod conv2d;
+pub(crate) mod conv_transpose2d;
+pub(crate) mod dense;
+pub(crate) mod dropout;
+pub mod gemm;
+pub(crate) mod kan;
+pub(crate) mod norm;
+pub(crate) mod normalize;
+pub(crate) mod pieces;
+pub(crate) mod pool;
+pub(crate) mod upsample;
+
+use crate::rng::Stream;
+use crate::{Buffer, Pass, Result, Scalar};
+
+/// The most tensors that a layer has.
+pub(crate) const TENSORS: usize = 3;
+
+/// A tensor that a layer wants in the flat vector.
+pub(crate) struct TensorSpec {
+    /// The name behind `N.`.
+    pub name: &'static str,
+    /// PyTorch's shape.
+    pub shape: Vec<usize>,
+    /// The stored order of its axes.
+    pub order: Vec<usize>,
+}
+
+impl TensorSpec {
+    /// Stored in PyTorch's own order.
+    pub fn new(name: &'static str, shape: &[usize]) -> Self {
+        TensorSpec {
+            name,
+            shape: shape.to_vec(),
+            order: (0..shape.len()).collect(),
+        }
+    }
+
+    /// With another order.
+    pub fn stored(self, order: &[usize]) -> Self {
+        TensorSpec {
+            order: order.to_vec(),
+            ..self
+        }
+    }
+}
+
+/// What a layer keeps between forward and backward, and scratch to work in; reused between steps.
+#[derive(Default)]
+pub(crate) struct Saved<T> {
+    /// Numbers for backward: basis functions, statistics, masks.
+    pub values: Vec<T>,
+    /// Positions for backward: intervals, maxima.
+    pub indices: Vec<u32>,
+    /// Workspace to work in; no meaning between calls.
+    pub scratch: Vec<T>,
+}
+
+/// A vector of exactly that length whose content will be overwritten; allocates only to grow.
+pub(crate) fn sized<T: Scalar>(vec: &mut Vec<T>, len: usize) -> &mut [T] {
+    vec.resize(len, T::ZERO);
+    &mut vec[..]
+}
+
+/// A vector of that many zeros; allocates only to grow.
+pub(crate) fn zeros<T: Scalar>(vec: &mut Vec<T>, len: usize) -> &mut [T] {
+    vec.clear();
+    sized(vec, len)
+}
+
+/// The arguments of a layer's forward.
+pub(crate) struct Forward<'a, T> {
+    pub params: [&'a [T]; TENSORS],
+    pub x: &'a [T],
+    pub y: &'a mut [T],
+    pub samples: usize,
+    pub saved: &'a mut Saved<T>,
+    pub pass: &'a Pass,
+    /// Whether y is wanted behind a ReLU; only where the layer [takes one](Describe::takes_relu),
+    /// and only of the fast kernels.
+    pub relu: bool,
+}
+
+/// The arguments of a layer's backward.
+pub(crate) struct Backward<'a, T> {
+    pub params: [&'a [T]; TENSORS],
+    pub x: &'a [T],
+    pub y: &'a [T],
+    pub d_y: &'a [T],
+    pub samples: usize,
+    pub saved: &'a mut Saved<T>,
+    pub pass: &'a Pass,
+    /// Added to.
+    pub d_params: [Option<&'a mut [T]>; TENSORS],
+    /// Overwritten.
+    pub d_x: Option<&'a mut [T]>,
+    /// Whether forward put a ReLU behind this layer: y and d_y are those of the ReLU.
+    pub relu: bool,
+}
+
+/// What doesn't depend on the scalar.
+pub(crate) trait Describe {
+    /// The tensors by slot.
+    fn tensors(&self) -> [Option<TensorSpec>; TENSORS] {
+        [None, None, None]
+    }
+
+    /// Initial values of a slot's tensor, in PyTorch's order.
+    fn init(&self, slot: usize, len: usize, stream: &mut Stream) -> Vec<f32> {
+        let _ = (slot, stream);
+        vec![0.0; len]
+    }
+
+    /// What is saved but not trained; names behind `N.`.
+    fn buffers(&self) -> Vec<Buffer> {
+        Vec::new()
+    }
+
+    /// Takes a buffer back. `Ok(false)` where there is none of that name.
+    fn set_buffer(&mut self, name: &str, buffer: &Buffer) -> Result<bool> {
+        let _ = (name, buffer);
+        Ok(false)
+    }
+
+    /// Whether the fast kernels do a ReLU behind this layer in the same pass.
+    fn takes_relu(&self) -> bool {
+        false
+    }
+
+    /// Lets running statistics follow a training step.
+    fn absorb(&mut self, saved: &Saved<f32>, samples: usize) {
+        let _ = (saved, samples);
+    }
+}
+
+/// A layer in one scalar.
+pub(crate) trait Layer<T: Scalar>: Describe {
+    fn forward(&self, io: Forward<'_, T>);
+    fn backward(&self, io: Backward<'_, T>);
+
+    /// Appends what decides which smooth piece of the function the last forward was on.
+    fn pattern(&self, x: &[T], saved: &Saved<T>, pattern: &mut Vec<u32>) {
+        let _ = (x, saved, pattern);
+    }
+}
+
+/// Uniform in ±bound: PyTorch's default for weights and biases with bound 1/√fan_in.
+pub(crate) fn uniform(len: usize, bound: f64, stream: &mut Stream) -> Vec<f32> {
+    (0..len)
+        .map(|_| stream.range(-bound, bound) as f32)
+        .collect()
+}
+
+/// Checks a buffer's shape.
+pub(crate) fn check_shape(buffer: &Buffer, shape: &[usize]) -> Result<()> {
+    if buffer.shape == shape && buffer.values.len() == shape.iter().product::<usize>() {
+        return Ok(());
+    }
+    Err(crate::Error::invalid(
+        format!("buffer {}", buffer.name),
+        format!("shape {:?}", buffer.shape),
+        format!("{shape:?}"),
+    ))
+}

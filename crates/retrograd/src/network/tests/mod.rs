@@ -1,0 +1,161 @@
+use super::*;
+use crate::model::{Grads, Model, Pass};
+use crate::optim::Optimizer;
+use crate::rng::Key;
+use crate::verify::{Bundle, FromBundle};
+use crate::{Kernels, Scalar};
+
+fn bundles() -> Vec<Bundle> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference");
+    let mut all: Vec<Bundle> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|e| Bundle::read(e.unwrap().path()).unwrap())
+        .filter(|b| b.family() == "network")
+        .collect();
+    all.sort_by_key(Bundle::name);
+    all
+}
+
+fn worst(ours: &[f64], theirs: &[f64], floor: f64) -> f64 {
+    let scale = theirs.iter().fold(floor, |a, v| a.max(v.abs()));
+    ours.iter()
+        .zip(theirs)
+        .fold(0.0_f64, |a, (x, y)| a.max((x - y).abs() / scale))
+}
+
+/// What a network computes: output, input gradient, parameter gradient.
+pub(crate) fn passes<T: Scalar>(
+    network: &Network,
+    params: &[T],
+    x: &[T],
+    d_y: &[T],
+    kernels: Kernels,
+) -> [Vec<T>; 3] {
+    let pass = Pass {
+        kernels,
+        ..Pass::training(Key::new(0))
+    };
+    let mut tape = NetworkTape::default();
+    let x = x.to_vec();
+    network.forward(params, &x, &pass, &mut tape);
+    let y = network.output(&tape).to_vec();
+    let mut d_params = vec![T::ZERO; params.len()];
+    let mut d_x = vec![T::ZERO; x.len()];
+    let grads = Grads::both(&mut d_params, &mut d_x);
+    network.backward(params, &x, &pass, &mut tape, d_y, grads);
+    [y, d_x, d_params]
+}
+
+#[test]
+fn every_network_bundle_agrees_with_pytorch_in_f64() {
+    let all = bundles();
+    assert!(all.len() >= 20, "{} bundles", all.len());
+    for bundle in all {
+        let case = Network::from_bundle(&bundle).unwrap();
+        let (model, params, input) = (&case.model, &case.params, &case.input);
+        let pass = Pass::training(Key::new(0));
+        let mut tape = NetworkTape::default();
+        model.forward(params, input, &pass, &mut tape);
+        let y = model.output(&tape).to_vec();
+        let name = bundle.name();
+        let out = &bundle.array("output/y").unwrap().values;
+        assert!(
+            worst(&y, out, 0.0) < 1e-10,
+            "{name} output {}",
+            worst(&y, out, 0.0)
+        );
+        let mut d_y = vec![0.0; y.len()];
+        let loss = bundle.loss.evaluate(&y, &case.target, Some(&mut d_y));
+        let theirs = bundle.array("output/loss").unwrap().values[0];
+        assert!((loss - theirs).abs() < 1e-10 * theirs.abs(), "{name} loss");
+        let mut d_params = vec![0.0; params.len()];
+        let mut d_input = vec![0.0; input.len()];
+        let grads = Grads::both(&mut d_params, &mut d_input);
+        model.backward(params, input, &pass, &mut tape, &d_y, grads);
+        let oracle = bundle.flat(model, "grad").unwrap();
+        let largest = oracle.iter().fold(0.0_f64, |a, g| a.max(g.abs()));
+        for t in model.layout().tensors() {
+            let error = worst(&d_params[t.range()], &oracle[t.range()], 1e-6 * largest);
+            assert!(error < 1e-10, "{name} {} {error}", t.name);
+        }
+        let error = worst(
+            &d_input,
+            &bundle.array("grad_input/x").unwrap().values,
+            1e-6 * largest,
+        );
+        assert!(error < 1e-10, "{name} input gradient {error}");
+    }
+}
+
+/// Every loss on the way, and the parameters at the end, of all convolutional bundles: ten steps
+/// with each optimizer, three of the large one, and a hundred of `cnn_100_steps`. In f64, so that
+/// what is left is the order of sums: 1e-10 of the tensor's largest element, as for one gradient.
+/// Adam divides gradients near 0 by their own size, where 1e-10 of the gradient is not 1e-10 of
+/// the step: three digits more. (In f32, within predicted bounds, the verifier's own test.)
+#[test]
+fn one_step_ten_and_a_hundred_follow_pytorch() {
+    let mut longest = 0;
+    for bundle in bundles() {
+        let name = bundle.name();
+        if !name.starts_with("cnn_") && !name.starts_with("unet_") {
+            continue;
+        }
+        let case = Network::from_bundle(&bundle).unwrap();
+        let (model, input) = (&case.model, &case.input);
+        let pass = Pass::training(Key::new(0)).reference();
+        let mut tape = NetworkTape::default();
+        for (kind, optimizer) in &bundle.optimizers {
+            // Clipping is the trainer's; running statistics are not part of the gradient.
+            if optimizer.clip.is_some() {
+                continue;
+            }
+            longest = longest.max(bundle.steps);
+            let limit = if kind.starts_with("adam") {
+                1e-7
+            } else {
+                1e-10
+            };
+            let mut params = case.params.clone();
+            let mut state = Optimizer::new(optimizer.spec, params.len());
+            let losses = &bundle.array(&format!("losses/{kind}")).unwrap().values;
+            assert_eq!(losses.len(), bundle.steps);
+            let mut d_params = vec![0.0; params.len()];
+            for (step, &theirs) in losses.iter().enumerate() {
+                model.forward(&params, input, &pass, &mut tape);
+                let y = model.output(&tape).to_vec();
+                let mut d_y = vec![0.0; y.len()];
+                let loss = bundle.loss.evaluate(&y, &case.target, Some(&mut d_y));
+                assert!(
+                    (loss - theirs).abs() <= limit * losses[0],
+                    "{name} {kind}, step {step}: {loss} for {theirs}"
+                );
+                let grads = Grads::params(&mut d_params);
+                model.backward(&params, input, &pass, &mut tape, &d_y, grads);
+                state.step(&mut params, &d_params, model.layout(), optimizer.spec.lr());
+            }
+            let after = bundle.flat(model, &format!("after/{kind}")).unwrap();
+            let error = worst(&params, &after, 0.0);
+            assert!(error <= limit, "{name}: after {kind} {error:e}");
+        }
+    }
+    assert_eq!(longest, 100);
+}
+
+/// A border or a scale beyond reason is an error that names it, not an allocation.
+#[test]
+fn sizes_beyond_reason_are_named() {
+    let conv = |padding, kernel| LayerSpec::conv2d(4, kernel, padding);
+    for (layer, named) in [
+        (conv(usize::MAX / 2, 3), "padding"),
+        (conv(1_000_000_000, 3), "padding"),
+        (conv(40_000, 3), "a padded image"),
+        (conv(1, usize::MAX), "kernel"),
+        (LayerSpec::Upsample { scale: usize::MAX }, "scale"),
+        (LayerSpec::Upsample { scale: 60_000 }, "values a sample"),
+    ] {
+        let text = format!("{layer:?}");
+        let spec = NetworkSpec::new(&[1, 28, 28], vec![layer]);
+        let error = Network::new(&spec).err().expect(&text).to_string();
+        assert!(error.contains(named), "{text}: {error}");
+    }
+}
