@@ -138,6 +138,7 @@ pub mod model;
 pub mod network;
 pub mod optim;
 pub mod parallel;
+pub(crate) mod plan;
 pub mod rng;
 pub mod scalar;
 pub mod simd;
@@ -148,7 +149,7 @@ pub mod verify;
 pub use error::{Error, Result};
 pub use layout::{Layout, Tensor};
 pub use loss::{Loss, Target};
-pub use model::{Batch, Buffer, Grads, Kernels, Model, Pass};
+pub use model::{Batch, Buffer, Grads, Kernels, Model, Pass, Ready};
 pub use scalar::Scalar;
 
 /// The programs in the README, which are compiled and run with the documentation's.

@@ -9,6 +9,8 @@
 //! What a model is *not* given: optimizer, schedule, clipping, files, threads. Those are written
 //! once, for all models.
 
+use std::ops::Range;
+
 use crate::rng::Key;
 use crate::{Layout, Result, Scalar};
 
@@ -108,6 +110,10 @@ impl<T: Send + Sync> Batch<T> for Vec<T> {
     }
 }
 
+/// What is called with a range whose gradient is complete, the parameters and the gradient; see
+/// [`Model::backward_then`].
+pub type Ready<'a, T> = &'a mut dyn FnMut(Range<usize>, &mut [T], &mut [T]);
+
 /// Numbers that belong to a model and are saved with it, but are not trained (knots, running
 /// statistics, wiring).
 #[derive(Clone, Debug, PartialEq)]
@@ -158,6 +164,36 @@ pub trait Model: Send + Sync {
         d_output: &[T],
         grads: Grads<'_, T>,
     );
+
+    /// The gradient of the parameters, as `backward` leaves it, that says on its way what is
+    /// complete: `ready(range, params, d_params)` is called once a range of the flat vector has its
+    /// whole gradient and nothing later in the pass reads its parameters or its gradient. What is
+    /// called may change both within the range, as an optimizer does.
+    ///
+    /// Every range holds whole tensors, frozen ones among them, and the ranges cover the vector
+    /// once. A model of layers reports them one by one, from the last to the first; where a
+    /// gradient is complete at the very end only, this default does: all at once.
+    #[allow(clippy::too_many_arguments, reason = "backward's, and where to report")]
+    fn backward_then<T: Scalar>(
+        &self,
+        params: &mut [T],
+        input: &Self::Input<T>,
+        pass: &Pass,
+        tape: &mut Self::Tape<T>,
+        d_output: &[T],
+        d_params: &mut [T],
+        ready: Ready<'_, T>,
+    ) {
+        let grads = Grads::params(d_params);
+        self.backward(params, input, pass, tape, d_output, grads);
+        ready(0..params.len(), params, d_params);
+    }
+
+    /// What a training step computes, in which order and into which buffers, as text: a line a step,
+    /// with what is complete after it.
+    fn plan_text(&self) -> String {
+        "forward, then backward: every gradient is complete at its end\n".into()
+    }
 
     /// The same batch in another scalar.
     fn cast_input<T: Scalar, U: Scalar>(&self, input: &Self::Input<T>) -> Self::Input<U>;

@@ -8,10 +8,25 @@ use std::fmt::Debug;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 
+#[allow(private_interfaces, reason = "nobody outside can call or fulfil it")]
 pub(crate) mod sealed {
-    pub trait Sealed {}
-    impl Sealed for f32 {}
-    impl Sealed for f64 {}
+    use crate::layer::{AnyLayer, Layer};
+
+    /// Keeps the trait to ourselves, and finds a layer's kernels for the scalar.
+    pub trait Sealed: Sized {
+        #[doc(hidden)]
+        fn layer(any: &dyn AnyLayer) -> &dyn Layer<Self>;
+    }
+    impl Sealed for f32 {
+        fn layer(any: &dyn AnyLayer) -> &dyn Layer<Self> {
+            any
+        }
+    }
+    impl Sealed for f64 {
+        fn layer(any: &dyn AnyLayer) -> &dyn Layer<Self> {
+            any
+        }
+    }
 }
 
 /// A number that models are computed in: f32, f64, or the verifier's

@@ -69,9 +69,9 @@ impl Denoiser {
             ));
         }
         let values: usize = network
-            .shapes
+            .places
             .iter()
-            .map(|s| s.iter().product::<usize>())
+            .map(|p| p.shape.iter().product::<usize>())
             .sum();
         let bytes_per_pixel = (4 * values).div_ceil(side * side) as u64;
         Ok(Denoiser {

@@ -55,7 +55,10 @@ pub fn auto_batch(
         let mut buffers = Measure::new(gpu, network, batch, half).buffers();
         let total = fixed + buffers.iter().map(|(_, bytes)| bytes).sum::<u64>();
         // Kernels count values up to WIDEST, whatever they are made of.
-        let widest = network.shapes.iter().map(|s| s.iter().product::<usize>());
+        let widest = network
+            .places
+            .iter()
+            .map(|p| p.shape.iter().product::<usize>());
         let widest = widest.max().unwrap_or(1).max(network.input_len());
         if batch * widest > WIDEST {
             buffers.push(("one layer's values".into(), u64::MAX));

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::device::Gpu;
-use super::kernels::Kernel;
+use super::kernels::{ELEMENTWISE, Kernel};
 use super::precision::real_words;
 use super::recording::{Part, Recording, Sizes};
 use crate::Result;
@@ -27,7 +27,13 @@ pub(crate) struct Io<'a> {
     /// Which of them are trained.
     pub trained: [bool; TENSORS],
     pub x: &'a Part,
+    /// The second value that a skip reads; x itself elsewhere.
+    pub other: &'a Part,
     pub y: &'a Part,
+    /// Backward of a skip: the gradient of the second value where it is wanted, and whether d_x and
+    /// it are added to.
+    pub d_other: Option<&'a Part>,
+    pub adds: [bool; 2],
     /// Buffers of [`Record::saved`].
     pub saved: &'a [Part],
     /// The layer's [`Record::fixed`] numbers.
@@ -53,6 +59,36 @@ impl Io<'_> {
         let target = (kernel, entry);
         let sizes = numbers(sizes);
         recording.dispatch(self.gpu, &label, target, constants, &sizes, buffers, groups)
+    }
+
+    /// Copies or adds rows: a buffer with the length of a row, the stride of rows and the place of
+    /// the first, on either side.
+    pub fn copy_rows(
+        &self,
+        recording: &mut Recording,
+        rows: usize,
+        (from, [len, from_stride, from_at]): (&Part, [usize; 3]),
+        (to, [_, to_stride, to_at]): (&Part, [usize; 3]),
+        adds: bool,
+    ) -> Result<()> {
+        let sizes = [
+            rows,
+            len,
+            from_stride,
+            from_at,
+            to_stride,
+            to_at,
+            adds.into(),
+        ];
+        let kernel = (&ELEMENTWISE, "copy_rows");
+        self.run(
+            recording,
+            kernel,
+            &[],
+            &sizes,
+            &[from, to],
+            groups(rows * len),
+        )
     }
 
     /// The start of a tensor in the flat vector.

@@ -14,7 +14,7 @@ use super::precision::{LossScale, Precision, Scale, from_device, real_words, to_
 use super::recording::{Part, Recording, download, finish_with_download};
 use super::staging::Ring;
 use super::status::Status;
-use crate::network::{Network, Node};
+use crate::network::Network;
 use crate::{Buffer, Error, Model, Pass, Result};
 
 /// Plans kept at the same time; the least recently used goes first.
@@ -233,7 +233,7 @@ impl GpuNetwork {
         };
         let mut encoder = gpu.device.create_command_encoder(&Default::default());
         recording.replay(gpu, &mut encoder, None);
-        let output = plan.output(shared.network).clone();
+        let output = plan.output().clone();
         let len = samples * shared.network.output_len();
         let words = finish_with_download(gpu, encoder, &output, real_words(half, len))?;
         let y = from_device(half, words, len);
@@ -267,7 +267,7 @@ impl GpuNetwork {
             ..
         } = self.plan(samples)?;
         let gpu = shared.gpu;
-        let d_y = plan.d_output(shared.network).clone();
+        let d_y = plan.d_output().clone();
         if is_half {
             let scaled: Vec<f32> = d_output.iter().map(|d| d * scale).collect();
             gpu.write(&d_y.buffer, 0, to_device(true, &scaled, scratch));
@@ -454,11 +454,8 @@ impl GpuNetwork {
 
     /// Brings running statistics back into the network's buffers.
     pub fn sync_buffers_to_cpu(&mut self) -> Result<()> {
-        for layer in 0..self.network.nodes.len() {
-            let Node::Norm(norm) = &self.network.nodes[layer] else {
-                continue;
-            };
-            let Some(channels) = norm.running_channels() else {
+        for layer in 0..self.network.places.len() {
+            let Some(channels) = self.network.places[layer].layer.running_channels() else {
                 continue;
             };
             let values = self.download(&self.fixed[layer].clone(), 2 * channels)?;

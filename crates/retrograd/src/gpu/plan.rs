@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use super::device::{Gpu, storage_usage};
-use super::kernels::{CAST, ELEMENTWISE, OPTIMIZER};
+use super::kernels::{CAST, OPTIMIZER};
 use super::layer::{Io, Lengths, Record, groups, numbers};
 use super::precision::{real_bytes, real_words};
 use super::recording::{Part, Recording};
-use crate::network::{Network, Node, Value};
+use crate::network::Network;
+use crate::plan::{self, Derive, Onto, Place, Value, before, stored};
 use crate::rng::Key;
 use crate::{Error, Model, Result};
 
@@ -31,6 +32,8 @@ pub(crate) struct Shared<'a> {
 pub(crate) type StepKey = (u8, bool, u64);
 
 pub(crate) struct Plan {
+    /// What is computed, with the input's gradient and without.
+    walks: [plan::Plan; 2],
     pub samples: usize,
     /// Constants of the step, random keys, x, target and weights: what a step sends, in one piece.
     pub upload: wgpu::Buffer,
@@ -62,54 +65,29 @@ pub(crate) const STEP_BYTES: u64 = 64 + 8 * super::status::UNKNOWN;
 /// Words of a random key.
 const KEY_WORDS: usize = 8;
 
-/// The value whose numbers a flattened value shares.
-pub(crate) fn stored(network: &Network, value: Value) -> Value {
-    match value {
-        Value::Of(layer) if matches!(network.nodes[layer], Node::Flatten) => {
-            stored(network, before(layer))
-        }
-        other => other,
-    }
-}
-
-fn before(layer: usize) -> Value {
-    layer.checked_sub(1).map_or(Value::Input, Value::Of)
-}
-
-fn record_of(node: &Node) -> Option<&dyn Record> {
-    match node {
-        Node::Dense(layer) => Some(layer),
-        Node::Kan(layer) => Some(layer),
-        Node::Conv2d(layer) => Some(layer),
-        Node::ConvTranspose2d(layer) => Some(layer),
-        Node::Pool(layer) => Some(layer),
-        Node::Upsample(layer) => Some(layer),
-        Node::Norm(layer) => Some(layer),
-        Node::Dropout(layer) => Some(layer),
-        Node::Normalize(layer) => Some(layer),
-        Node::Activation(layer) => Some(layer),
-        Node::Flatten | Node::Concat(_) | Node::Add(_) => None,
-    }
+/// A layer's side of the device; refused by name where it has none.
+pub(crate) fn record_of(place: &Place, index: usize) -> Result<&dyn Record> {
+    place.layer.record().ok_or_else(|| Error::Gpu {
+        what: format!("layer {index} ({}) has no kernels for a GPU", place.kind),
+        advice: "train it with --device cpu".into(),
+    })
 }
 
 /// Every layer's fixed numbers on the device.
 pub(crate) fn fixed_parts(gpu: &Gpu, network: &Network) -> Vec<Part> {
-    let part = |node: &Node| {
-        let mut numbers = record_of(node).map_or_else(Vec::new, Record::fixed);
+    let part = |place: &Place| {
+        let mut numbers = place.layer.record().map_or_else(Vec::new, Record::fixed);
         numbers.resize(numbers.len().max(4), 0.0);
         let bytes = bytemuck::cast_slice(&numbers);
         Part::whole(&gpu.constant("fixed", bytes, storage_usage()))
     };
-    network.nodes.iter().map(part).collect()
+    network.places.iter().map(part).collect()
 }
 
-/// The words of every dropout's key in a step, in the order of the layers.
+/// The words of every dropping layer's key in a step, in the order of the layers.
 pub(crate) fn key_words(network: &Network, key: Key) -> Vec<u32> {
-    let dropouts = network.nodes.iter().filter_map(|node| match node {
-        Node::Dropout(dropout) => Some(dropout.index),
-        _ => None,
-    });
-    dropouts
+    let drawing = network.places.iter().filter_map(|p| p.layer.random_index());
+    drawing
         .flat_map(|index| key.purpose("dropout").index(index).words())
         .collect()
 }
@@ -136,15 +114,12 @@ impl Measure {
         let len_of = |shape: &[usize]| samples * shape.iter().product::<usize>();
         let input_len = samples * network.input_len();
         let output_len = samples * network.output_len();
-        let lens: Vec<usize> = network.shapes.iter().map(|s| len_of(s)).collect();
+        let lens: Vec<usize> = network.places.iter().map(|p| len_of(&p.shape)).collect();
         let widest = lens.iter().copied().chain([input_len]).max().unwrap_or(0);
         let align = u64::from(gpu.limits.min_storage_buffer_offset_alignment)
             .max(u64::from(gpu.limits.min_uniform_buffer_offset_alignment));
-        let keys = network
-            .nodes
-            .iter()
-            .filter(|n| matches!(n, Node::Dropout(_)));
-        let key_bytes = 4 * (KEY_WORDS * keys.count().max(1)) as u64;
+        let keys = keys_before(network, network.places.len());
+        let key_bytes = 4 * (KEY_WORDS * keys.max(1)) as u64;
         let mut upload = 0;
         let mut place = |bytes: u64| {
             let offset = upload;
@@ -160,10 +135,9 @@ impl Measure {
         ];
         let mut own = Vec::new();
         let mut saved = Vec::new();
-        for (layer, node) in network.nodes.iter().enumerate() {
+        for (layer, place) in network.places.iter().enumerate() {
             let y_len = lens[layer];
-            let is_view = matches!(node, Node::Flatten);
-            own.push(if is_view { 4 } else { y_len });
+            own.push(if place.layer.is_view() { 4 } else { y_len });
             let lengths = Lengths {
                 samples,
                 x_len: match before(layer) {
@@ -173,7 +147,8 @@ impl Measure {
                 y_len,
                 half,
             };
-            saved.push(record_of(node).map_or_else(Vec::new, |r| r.saved(&lengths)));
+            let record = place.layer.record();
+            saved.push(record.map_or_else(Vec::new, |r| r.saved(&lengths)));
         }
         Measure {
             half,
@@ -265,6 +240,7 @@ impl Plan {
         }
         let losses = gpu.floats("partial losses", measure.output_len.div_ceil(64))?;
         let mut plan = Plan {
+            walks: [false, true].map(|input| network.plan(true, input, false)),
             samples,
             upload,
             step,
@@ -319,23 +295,20 @@ impl Plan {
 
     /// The numbers of a value.
     fn value(&self, network: &Network, value: Value) -> &Part {
-        match stored(network, value) {
+        match stored(&network.places, value) {
             Value::Input => &self.x,
             Value::Of(layer) => &self.values[layer],
         }
     }
 
     /// The network's output.
-    pub fn output(&self, network: &Network) -> &Part {
-        self.value(network, Value::Of(network.nodes.len() - 1))
+    pub fn output(&self) -> &Part {
+        &self.values[self.walks[0].output]
     }
 
     /// The gradient of the network's output.
-    pub fn d_output(&self, network: &Network) -> &Part {
-        match stored(network, Value::Of(network.nodes.len() - 1)) {
-            Value::Input => &self.d_input,
-            Value::Of(layer) => &self.d_values[layer],
-        }
+    pub fn d_output(&self) -> &Part {
+        &self.d_values[self.walks[0].output]
     }
 
     /// The gradient of the network's input.
@@ -346,7 +319,7 @@ impl Plan {
     fn len(&self, network: &Network, value: Value) -> usize {
         let shape = match value {
             Value::Input => &network.spec().input,
-            Value::Of(layer) => &network.shapes[layer],
+            Value::Of(layer) => &network.places[layer].shape,
         };
         self.samples * shape.iter().product::<usize>()
     }
@@ -359,9 +332,9 @@ impl Plan {
         training: bool,
     ) -> Io<'a> {
         let network = shared.network;
-        let earlier = network.nodes[..layer].iter();
-        let dropouts = earlier.filter(|n| matches!(n, Node::Dropout(_))).count();
         let layout = network.layout();
+        let place = &network.places[layer];
+        let x = self.value(network, before(layer));
         Io {
             gpu: shared.gpu,
             name,
@@ -371,17 +344,20 @@ impl Plan {
             params: shared.params,
             master: shared.master,
             grads: shared.grads,
-            ranges: &network.tensors[layer],
-            trained: [0, 1, 2].map(|slot| {
-                let range = network.tensors[layer][slot].clone();
-                !range.is_empty() && !layout.is_frozen(range)
-            }),
-            x: self.value(network, before(layer)),
+            ranges: &place.tensors,
+            trained: place
+                .tensors
+                .clone()
+                .map(|range| !range.is_empty() && !layout.is_frozen(range)),
+            x,
+            other: place.with.map_or(x, |with| self.value(network, with)),
+            d_other: None,
+            adds: [false; 2],
             y: &self.values[layer],
             saved: &self.saved[layer],
             fixed: &shared.fixed[layer],
             keys: &self.keys,
-            key_at: KEY_WORDS * dropouts,
+            key_at: KEY_WORDS * keys_before(network, layer),
             training,
         }
     }
@@ -409,50 +385,18 @@ impl Plan {
                 groups(len),
             )?;
         }
-        for (layer, node) in network.nodes.iter().enumerate() {
-            let name = Self::name(network, layer);
-            let io = self.io(shared, layer, &name, training);
-            if let Some(record) = record_of(node) {
-                record.forward(recording, &io)?;
-                continue;
-            }
-            match *node {
-                Node::Add(with) => {
-                    let other = self.value(network, with);
-                    let buffers = [io.x, io.y, other];
-                    let kernel = (&ELEMENTWISE, "add");
-                    io.run(
-                        recording,
-                        kernel,
-                        &[],
-                        &[io.y_len],
-                        &buffers,
-                        groups(io.y_len),
-                    )?;
-                }
-                Node::Concat(with) => {
-                    let total = io.y_len / self.samples;
-                    let mut at = 0;
-                    for value in [before(layer), with] {
-                        let len = self.len(network, value) / self.samples;
-                        let sizes = [self.samples, len, len, 0, total, at, 0];
-                        let buffers = [self.value(network, value), io.y];
-                        let kernel = (&ELEMENTWISE, "copy_rows");
-                        let count = groups(self.samples * len);
-                        io.run(recording, kernel, &[], &sizes, &buffers, count)?;
-                        at += len;
-                    }
-                }
-                _ => {}
-            }
+        for step in &self.walks[0].forward {
+            let name = Self::name(network, step.layer);
+            let io = self.io(shared, step.layer, &name, training);
+            record_of(&network.places[step.layer], step.layer)?.forward(recording, &io)?;
         }
         Ok(())
     }
 
     /// Running statistics follow the step.
     pub fn record_absorb(&self, shared: &Shared<'_>, recording: &mut Recording) -> Result<()> {
-        for (layer, node) in shared.network.nodes.iter().enumerate() {
-            if let Some(record) = record_of(node) {
+        for (layer, place) in shared.network.places.iter().enumerate() {
+            if let Some(record) = place.layer.record() {
                 let name = Self::name(shared.network, layer);
                 record.absorb(recording, &self.io(shared, layer, &name, true))?;
             }
@@ -460,91 +404,55 @@ impl Plan {
         Ok(())
     }
 
-    /// The same walk as the CPU's: layers that nothing trained or wanted depends on record
-    /// nothing, and a value's second gradient is added to its first.
+    /// The gradient's buffer of a value.
+    fn d_value(&self, onto: Onto) -> &Part {
+        match onto.value {
+            Value::Input => &self.d_input,
+            Value::Of(layer) => &self.d_values[layer],
+        }
+    }
+
+    /// Backward, as planned.
     pub fn record_backward(
         &self,
         shared: &Shared<'_>,
         recording: &mut Recording,
         wants_input: bool,
     ) -> Result<()> {
-        let network = shared.network;
-        let count = network.nodes.len();
-        let is_trained = |layer: usize| {
-            let ranges = network.tensors[layer].iter();
-            let mut trained = ranges.filter(|r| !r.is_empty());
-            trained.any(|r| !network.layout().is_frozen(r.clone()))
-        };
-        let mut wanted = vec![false; count];
-        for layer in 0..count {
-            let of = |v: Value| match v {
-                Value::Input => wants_input,
-                Value::Of(l) => wanted[l],
-            };
-            let with = match network.nodes[layer] {
-                Node::Concat(v) | Node::Add(v) => of(v),
-                _ => false,
-            };
-            wanted[layer] = with || of(before(layer)) || is_trained(layer);
-        }
-        let mut written = vec![false; count];
-        let mut input_written = false;
-        if let Value::Of(layer) = stored(network, Value::Of(count - 1)) {
-            written[layer] = true;
-        }
-        for layer in (0..count).rev() {
-            let node = &network.nodes[layer];
-            if !wanted[layer] || matches!(node, Node::Flatten) || !written[layer] {
-                continue;
-            }
-            let name = Self::name(network, layer);
-            let io = self.io(shared, layer, &name, true);
-            let d_y = &self.d_values[layer];
-            // The gradients that go to a value: where, and whether one is there already.
-            let mut visit = |value: Value| {
-                let (part, is_wanted, flag) = match stored(network, value) {
-                    Value::Input => (&self.d_input, wants_input, &mut input_written),
-                    Value::Of(l) => (&self.d_values[l], wanted[l], &mut written[l]),
-                };
-                let adds = *flag;
-                if is_wanted {
-                    *flag = true;
-                }
-                is_wanted.then_some((part, adds))
-            };
-            if let Some(record) = record_of(node) {
-                match visit(before(layer)) {
-                    None => record.backward(recording, &io, d_y, None)?,
-                    Some((d_x, false)) => record.backward(recording, &io, d_y, Some(d_x))?,
-                    Some((d_x, true)) => {
-                        record.backward(recording, &io, d_y, Some(&self.added))?;
-                        let sizes = [1, io.x_len, io.x_len, 0, io.x_len, 0, 1];
-                        let kernel = (&ELEMENTWISE, "copy_rows");
-                        let buffers = [&self.added, d_x];
-                        io.run(recording, kernel, &[], &sizes, &buffers, groups(io.x_len))?;
-                    }
-                }
-                continue;
-            }
-            let (Node::Concat(with) | Node::Add(with)) = *node else {
-                continue;
-            };
-            let total = io.y_len / self.samples;
-            let mut at = 0;
-            for value in [before(layer), with] {
-                let len = self.len(network, value) / self.samples;
-                if let Some((d_value, adds)) = visit(value) {
-                    let sizes = [self.samples, len, total, at, len, 0, adds.into()];
-                    let kernel = (&ELEMENTWISE, "copy_rows");
-                    let buffers = [d_y, d_value];
-                    let count = groups(self.samples * len);
-                    io.run(recording, kernel, &[], &sizes, &buffers, count)?;
-                }
-                if matches!(node, Node::Concat(_)) {
-                    at += len;
-                }
-            }
+        for step in &self.walks[usize::from(wants_input)].backward {
+            self.record_step(shared, recording, step)?;
         }
         Ok(())
     }
+
+    fn record_step(
+        &self,
+        shared: &Shared<'_>,
+        recording: &mut Recording,
+        step: &Derive,
+    ) -> Result<()> {
+        let place = &shared.network.places[step.layer];
+        let record = record_of(place, step.layer)?;
+        let name = Self::name(shared.network, step.layer);
+        let mut io = self.io(shared, step.layer, &name, true);
+        io.d_other = step.d_other.map(|onto| self.d_value(onto));
+        let adds = [step.d_x, step.d_other].map(|d| d.is_some_and(|d| d.adds));
+        let d_y = &self.d_values[step.y];
+        let d_x = step.d_x.map(|onto| self.d_value(onto));
+        if !adds[0] || place.layer.adds() {
+            io.adds = adds;
+            return record.backward(recording, &io, d_y, d_x);
+        }
+        // A layer that can't add to a gradient writes beside it.
+        record.backward(recording, &io, d_y, Some(&self.added))?;
+        let row = [io.x_len, io.x_len, 0];
+        let to = d_x.expect("added to");
+        io.copy_rows(recording, 1, (&self.added, row), (to, row), true)
+    }
+}
+
+/// Random keys of the layers before one.
+fn keys_before(network: &Network, layer: usize) -> usize {
+    let earlier = network.places[..layer].iter();
+    earlier.filter(|p| p.layer.random_index().is_some()).count()
 }

@@ -94,10 +94,10 @@ fn record_loss(
         constants,
         &numbers(&sizes),
         &[
-            plan.output(network),
+            plan.output(),
             &plan.target,
             &plan.weights,
-            plan.d_output(network),
+            plan.d_output(),
             &plan.losses,
             &plan.step,
             shared.scales,

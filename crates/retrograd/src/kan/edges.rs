@@ -1,7 +1,8 @@
 //! Layers, edges, their curves and their importance.
 
 use crate::layer::kan::{Kan, reference};
-use crate::network::{Activation, Base, Network, NetworkTape, Node, Outside};
+use crate::layer::normalize::Normalize;
+use crate::network::{Activation, Base, Network, NetworkTape, Outside};
 use crate::{Error, Model, Pass, Result};
 
 /// An edge: from an input of a KAN layer to one of its outputs.
@@ -26,17 +27,15 @@ impl<'a> Layers<'a> {
     /// An error where there is anything but KAN layers and a normalisation in front.
     pub fn new(network: &'a Network) -> Result<Self> {
         let mut at = Vec::new();
-        for (n, node) in network.nodes.iter().enumerate() {
-            match node {
-                Node::Kan(_) => at.push(n),
-                Node::Normalize(_) if n == 0 => {}
-                _ => {
-                    return Err(Error::invalid(
-                        format!("layers[{n}]"),
-                        network.spec().layers[n].kind(),
-                        "a network of KAN layers (a normalize in front is allowed)",
-                    ));
-                }
+        for (n, place) in network.places.iter().enumerate() {
+            if place.layer.downcast::<Kan>().is_some() {
+                at.push(n);
+            } else if n > 0 || place.layer.downcast::<Normalize>().is_none() {
+                return Err(Error::invalid(
+                    format!("layers[{n}]"),
+                    network.spec().layers[n].kind(),
+                    "a network of KAN layers (a normalize in front is allowed)",
+                ));
             }
         }
         if network.spec().input.len() != 1 || at.is_empty() {
@@ -67,15 +66,13 @@ impl<'a> Layers<'a> {
     }
 
     pub(crate) fn kan(&self, layer: usize) -> &'a Kan {
-        match &self.network.nodes[self.at[layer]] {
-            Node::Kan(kan) => kan,
-            _ => unreachable!("its places hold KAN layers"),
-        }
+        let place = &self.network.places[self.at[layer]];
+        place.layer.downcast().expect("a KAN layer at each place")
     }
 
     /// Where spline and base weights and bias of a layer are stored.
     pub(super) fn ranges(&self, layer: usize) -> [std::ops::Range<usize>; 3] {
-        let ranges = &self.network.tensors[self.at[layer]];
+        let ranges = &self.network.places[self.at[layer]].tensors;
         [0, 1, 2].map(|slot| ranges[slot].clone())
     }
 

@@ -252,10 +252,10 @@ fn rebuild(
         let (old_kan, new_kan) = (layers.kan(layer), new_layers.kan(layer));
         let [spline, ..] = layers.weights(layer, params);
         let at = layers.at[layer];
-        let ranges = new.tensors[at].clone();
+        let ranges = new.places[at].tensors.clone();
         for slot in [1, 2] {
             new_params[ranges[slot].clone()]
-                .copy_from_slice(&params[network.tensors[at][slot].clone()]);
+                .copy_from_slice(&params[network.places[at].tensors[slot].clone()]);
         }
         let own = &mut new_params[ranges[0].clone()];
         for (i, points) in points.iter().enumerate() {

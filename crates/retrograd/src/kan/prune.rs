@@ -1,7 +1,8 @@
 //! Pruning: edges that matter little are held at zero, nodes without edges are taken out.
 
 use super::edges::{Edge, EdgeImportance, Layers};
-use crate::network::{LayerSpec, Network, Node};
+use crate::layer::kan::Kan;
+use crate::network::{LayerSpec, Network};
 use crate::{Buffer, Model, Result};
 
 /// Edges that are held at zero.
@@ -32,7 +33,7 @@ impl EdgeMask {
                 continue;
             }
             let kan = layers.kan(edge.layer);
-            let ranges = &network.tensors[layers.at[edge.layer]];
+            let ranges = &network.places[layers.at[edge.layer]].tensors;
             if edge.from >= kan.inputs || edge.to >= kan.outputs {
                 continue;
             }
@@ -168,8 +169,10 @@ fn select_nodes(
     }
     let mut new = Network::new(&spec)?;
     let all = |n: usize| (0..n).collect::<Vec<usize>>();
-    for (at, node) in network.nodes.iter().enumerate() {
-        let Node::Kan(kan) = node else { continue };
+    for (at, place) in network.places.iter().enumerate() {
+        let Some(kan) = place.layer.downcast::<Kan>() else {
+            continue;
+        };
         let layer = layers
             .at
             .iter()
@@ -205,7 +208,7 @@ fn select_nodes(
         };
         let outputs = kept.get(layer).cloned().unwrap_or_else(|| all(kan.outputs));
         let [spline, base, bias] = layers.weights(layer, params);
-        let ranges = new.tensors[layers.at[layer]].clone();
+        let ranges = new.places[layers.at[layer]].tensors.clone();
         let mut at = ranges[0].start;
         for &i in &inputs {
             for m in 0..kan.bases() {

@@ -5,10 +5,13 @@
 //! one is an empty slice. What is not wanted, because it is frozen or nobody asks, is `None`.
 
 pub mod activation;
+pub(crate) mod add;
+pub(crate) mod concat;
 pub(crate) mod conv2d;
 pub(crate) mod conv_transpose2d;
 pub(crate) mod dense;
 pub(crate) mod dropout;
+pub(crate) mod flatten;
 pub mod gemm;
 pub(crate) mod kan;
 pub(crate) mod norm;
@@ -17,7 +20,10 @@ pub(crate) mod pieces;
 pub(crate) mod pool;
 pub(crate) mod upsample;
 
+use std::any::Any;
+
 use crate::rng::Stream;
+use crate::verify::Rounded;
 use crate::{Buffer, Pass, Result, Scalar};
 
 /// The most tensors that a layer has.
@@ -79,6 +85,8 @@ pub(crate) fn zeros<T: Scalar>(vec: &mut Vec<T>, len: usize) -> &mut [T] {
 pub(crate) struct Forward<'a, T> {
     pub params: [&'a [T]; TENSORS],
     pub x: &'a [T],
+    /// The second value that a skip reads; empty elsewhere.
+    pub other: &'a [T],
     pub y: &'a mut [T],
     pub samples: usize,
     pub saved: &'a mut Saved<T>,
@@ -92,6 +100,8 @@ pub(crate) struct Forward<'a, T> {
 pub(crate) struct Backward<'a, T> {
     pub params: [&'a [T]; TENSORS],
     pub x: &'a [T],
+    /// The second value that a skip reads; empty elsewhere.
+    pub other: &'a [T],
     pub y: &'a [T],
     pub d_y: &'a [T],
     pub samples: usize,
@@ -99,8 +109,12 @@ pub(crate) struct Backward<'a, T> {
     pub pass: &'a Pass,
     /// Added to.
     pub d_params: [Option<&'a mut [T]>; TENSORS],
-    /// Overwritten.
+    /// Overwritten, or added to where `adds` says so.
     pub d_x: Option<&'a mut [T]>,
+    /// The gradient of the second value, in the same way.
+    pub d_other: Option<&'a mut [T]>,
+    /// Whether d_x and d_other are added to; only where the layer [can](Describe::adds).
+    pub adds: [bool; 2],
     /// Whether forward put a ReLU behind this layer: y and d_y are those of the ReLU.
     pub relu: bool,
 }
@@ -129,9 +143,45 @@ pub(crate) trait Describe {
         Ok(false)
     }
 
-    /// Whether the fast kernels do a ReLU behind this layer in the same pass.
+    /// Whether the fast kernels do a ReLU after this layer in the same pass.
     fn takes_relu(&self) -> bool {
         false
+    }
+
+    /// Whether this is a ReLU, which such a layer may do.
+    fn is_relu(&self) -> bool {
+        false
+    }
+
+    /// Whether y is x under another shape: the plan then gives both one buffer.
+    fn is_view(&self) -> bool {
+        false
+    }
+
+    /// Whether backward can add to the gradients of what it reads instead of overwriting them.
+    fn adds(&self) -> bool {
+        false
+    }
+
+    /// The stream of random numbers that a step's key gives this layer.
+    fn random_index(&self) -> Option<u64> {
+        None
+    }
+
+    /// Multiplications and additions of one sample's forward pass, where they matter.
+    fn flops(&self) -> usize {
+        0
+    }
+
+    /// Channels with running statistics, the first of its fixed numbers on a device.
+    fn running_channels(&self) -> Option<usize> {
+        None
+    }
+
+    /// Its side of a GPU, where it has kernels there.
+    #[cfg(feature = "gpu")]
+    fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
+        None
     }
 
     /// Lets running statistics follow a training step.
@@ -148,6 +198,25 @@ pub(crate) trait Layer<T: Scalar>: Describe {
     /// Appends what decides which smooth piece of the function the last forward was on.
     fn pattern(&self, x: &[T], saved: &Saved<T>, pattern: &mut Vec<u32>) {
         let _ = (x, saved, pattern);
+    }
+}
+
+/// A layer in every scalar.
+pub(crate) trait AnyLayer:
+    Layer<f32> + Layer<f64> + Layer<Rounded> + Describe + Any + Send + Sync
+{
+}
+
+impl<L> AnyLayer for L where
+    L: Layer<f32> + Layer<f64> + Layer<Rounded> + Describe + Any + Send + Sync
+{
+}
+
+impl dyn AnyLayer {
+    /// The layer itself, where it is of that kind.
+    pub fn downcast<L: Any>(&self) -> Option<&L> {
+        let any: &dyn Any = self;
+        any.downcast_ref()
     }
 }
 

@@ -1,17 +1,22 @@
 //! From a layer's spec to the layer, with every shape and option checked.
 
-use super::model::{Network, Node, Value};
+use super::Network;
 use super::spec::{LayerSpec, PaddingMode};
+use crate::layer::AnyLayer;
 use crate::layer::activation::Activation;
+use crate::layer::add::Add;
+use crate::layer::concat::Concat;
 use crate::layer::conv_transpose2d::ConvTranspose2d;
 use crate::layer::conv2d::Conv2d;
 use crate::layer::dense::Dense;
 use crate::layer::dropout::Dropout;
+use crate::layer::flatten::Flatten;
 use crate::layer::kan::{Kan, MAX_DEGREE};
 use crate::layer::norm::{Norm, NormKind};
 use crate::layer::normalize::Normalize;
 use crate::layer::pool::{Pool, PoolKind};
 use crate::layer::upsample::Upsample;
+use crate::plan::{Value, before};
 use crate::{Error, Result};
 
 /// The largest kernel, stride, dilation and scale: beyond it sizes would overflow.
@@ -19,10 +24,29 @@ const MAX_PIXELS: usize = 1 << 16;
 /// The most values of one sample of a layer's output: positions are 32 bits wide.
 const MAX_VALUES: usize = 1 << 31;
 
+/// A layer as built, the shape of its output and the earlier value that a skip reads.
+pub(crate) struct Built {
+    pub layer: Box<dyn AnyLayer>,
+    pub shape: Vec<usize>,
+    pub with: Option<Value>,
+}
+
+fn built(layer: impl AnyLayer, shape: Vec<usize>) -> Result<Built> {
+    let layer = Box::new(layer);
+    let with = None;
+    Ok(Built { layer, shape, with })
+}
+
+fn skip(layer: impl AnyLayer, with: Value, shape: Vec<usize>) -> Result<Built> {
+    let layer = Box::new(layer);
+    let with = Some(with);
+    Ok(Built { layer, shape, with })
+}
+
 impl Network {
     /// Checks one layer against the shape before it, and gives the layer and its output's shape.
-    pub(crate) fn build(&self, index: usize, spec: &LayerSpec) -> Result<(Node, Vec<usize>)> {
-        let shape = self.shape_of(Self::before(index)).to_vec();
+    pub(crate) fn build(&self, index: usize, spec: &LayerSpec) -> Result<Built> {
+        let shape = self.shape_of(before(index)).to_vec();
         let at = |option: &str| match option {
             "" => format!("layers[{index}] ({})", spec.kind()),
             option => format!("layers[{index}].{option} ({})", spec.kind()),
@@ -60,7 +84,7 @@ impl Network {
                 _ => Err(Error::invalid(at("with"), with, needed)),
             }
         };
-        let activation = |a: Activation| Ok((Node::Activation(a), shape.clone()));
+        let activation = |a: Activation| built(a, shape.clone());
         match *spec {
             LayerSpec::Dense { out, bias } => {
                 let layer = Dense {
@@ -69,7 +93,7 @@ impl Network {
                     bias,
                     rows,
                 };
-                Ok((Node::Dense(layer), with_last(out)))
+                built(layer, with_last(out))
             }
             LayerSpec::Kan {
                 out,
@@ -101,7 +125,7 @@ impl Network {
                 if free_knots {
                     kan.set_knots(kan.uniform_knots().repeat(last));
                 }
-                Ok((Node::Kan(kan), with_last(out)))
+                built(kan, with_last(out))
             }
             LayerSpec::Conv2d {
                 out,
@@ -153,7 +177,7 @@ impl Network {
                     return Err(Error::invalid(at("kernel"), got, needed));
                 }
                 let shape = vec![out, conv.out_height(), conv.out_width()];
-                Ok((Node::Conv2d(conv), shape))
+                built(conv, shape)
             }
             LayerSpec::ConvTranspose2d {
                 out,
@@ -188,7 +212,7 @@ impl Network {
                     ));
                 }
                 let shape = vec![out, conv.out_height(), conv.out_width()];
-                Ok((Node::ConvTranspose2d(conv), shape))
+                built(conv, shape)
             }
             LayerSpec::MaxPool2d { kernel, stride } | LayerSpec::AvgPool2d { kernel, stride } => {
                 let [channels, height, width] = image()?;
@@ -208,7 +232,7 @@ impl Network {
                     width,
                 };
                 let shape = vec![channels, pool.out_height(), pool.out_width()];
-                Ok((Node::Pool(pool), shape))
+                built(pool, shape)
             }
             LayerSpec::Upsample { scale } => {
                 let [channels, height, width] = image()?;
@@ -218,9 +242,9 @@ impl Network {
                     return Err(Error::invalid(at("scale"), scale, needed));
                 }
                 let shape = vec![channels, height * scale, width * scale];
-                Ok((Node::Upsample(Upsample { scale, width }), shape))
+                built(Upsample { scale, width }, shape)
             }
-            LayerSpec::LayerNorm {} => Ok((Node::Norm(Norm::new(NormKind::Layer, last, 1)), shape)),
+            LayerSpec::LayerNorm {} => built(Norm::new(NormKind::Layer, last, 1), shape),
             LayerSpec::GroupNorm { groups } => {
                 let channels = shape[0];
                 if positive("groups", groups)? > channels || !channels.is_multiple_of(groups) {
@@ -228,17 +252,11 @@ impl Network {
                     return Err(Error::invalid(at("groups"), groups, needed));
                 }
                 let plane = shape[1..].iter().product();
-                Ok((
-                    Node::Norm(Norm::new(NormKind::Group(groups), channels, plane)),
-                    shape,
-                ))
+                built(Norm::new(NormKind::Group(groups), channels, plane), shape)
             }
             LayerSpec::BatchNorm2d {} => {
                 let [channels, height, width] = image()?;
-                Ok((
-                    Node::Norm(Norm::new(NormKind::Batch, channels, height * width)),
-                    shape,
-                ))
+                built(Norm::new(NormKind::Batch, channels, height * width), shape)
             }
             LayerSpec::Concat { with } => {
                 let value = earlier(with)?;
@@ -253,7 +271,13 @@ impl Network {
                 }
                 let mut joined = shape.clone();
                 joined[0] += other[0];
-                Ok((Node::Concat(value), joined))
+                skip(
+                    Concat {
+                        lens: [&shape[..], other].map(|s| s.iter().product()),
+                    },
+                    value,
+                    joined,
+                )
             }
             LayerSpec::Add { with } => {
                 let value = earlier(with)?;
@@ -262,17 +286,17 @@ impl Network {
                     let got = format!("{other:?} beside {shape:?}");
                     return Err(Error::invalid(at("with"), got, "equal shapes"));
                 }
-                Ok((Node::Add(value), shape))
+                skip(Add, value, shape)
             }
-            LayerSpec::Flatten {} => Ok((Node::Flatten, vec![shape.iter().product()])),
+            LayerSpec::Flatten {} => built(Flatten, vec![shape.iter().product()]),
             LayerSpec::Dropout { p } => {
                 if !(0.0..1.0).contains(&p) {
                     return Err(Error::invalid(at("p"), p, "0 ≤ p < 1"));
                 }
                 let index = index as u64;
-                Ok((Node::Dropout(Dropout { p, index }), shape))
+                built(Dropout { p, index }, shape)
             }
-            LayerSpec::Normalize {} => Ok((Node::Normalize(Normalize::new(last)), shape)),
+            LayerSpec::Normalize {} => built(Normalize::new(last), shape),
             LayerSpec::Relu {} => activation(Activation::Relu),
             LayerSpec::LeakyRelu { slope } => {
                 if !slope.is_finite() {

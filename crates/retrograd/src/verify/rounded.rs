@@ -34,6 +34,7 @@ use std::cell::Cell;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 
+use crate::layer::{AnyLayer, Layer};
 use crate::scalar::{Scalar, sealed};
 
 /// One unit in the last place of f32, relative to a number in [1, 2).
@@ -365,7 +366,12 @@ impl Sum for Rounded {
     }
 }
 
-impl sealed::Sealed for Rounded {}
+#[allow(private_interfaces, reason = "nobody outside can call it")]
+impl sealed::Sealed for Rounded {
+    fn layer(any: &dyn AnyLayer) -> &dyn Layer<Self> {
+        any
+    }
+}
 
 impl Scalar for Rounded {
     const ZERO: Self = Rounded(0.0);

@@ -15,6 +15,7 @@
 //! cancels in it.
 
 mod cpu;
+pub(crate) mod faults;
 #[cfg(feature = "gpu")]
 mod gpu;
 
@@ -171,7 +172,16 @@ fn normal_cdf<T: Scalar>(x: T) -> T {
     T::from_f64(0.5) * (T::ONE + (x * T::from_f64(std::f64::consts::FRAC_1_SQRT_2)).erf())
 }
 
-impl Describe for Activation {}
+impl Describe for Activation {
+    fn is_relu(&self) -> bool {
+        *self == Activation::Relu
+    }
+
+    #[cfg(feature = "gpu")]
+    fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
+        Some(self)
+    }
+}
 
 impl<T: Scalar> Layer<T> for Activation {
     fn forward(&self, io: Forward<'_, T>) {

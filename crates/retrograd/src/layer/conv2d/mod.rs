@@ -78,6 +78,16 @@ impl Conv2d {
 }
 
 impl Describe for Conv2d {
+    fn flops(&self) -> usize {
+        let each = self.inputs / self.groups * self.kernel * self.kernel;
+        2 * each * self.outputs * self.out_height() * self.out_width()
+    }
+
+    #[cfg(feature = "gpu")]
+    fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
+        Some(self)
+    }
+
     fn tensors(&self) -> [Option<TensorSpec>; TENSORS] {
         let shape = [
             self.outputs,

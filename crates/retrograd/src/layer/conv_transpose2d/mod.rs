@@ -47,6 +47,11 @@ impl ConvTranspose2d {
 }
 
 impl Describe for ConvTranspose2d {
+    #[cfg(feature = "gpu")]
+    fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
+        Some(self)
+    }
+
     fn tensors(&self) -> [Option<TensorSpec>; TENSORS] {
         let shape = [self.inputs, self.outputs, self.kernel, self.kernel];
         let bias = self.bias.then(|| TensorSpec::new("bias", &[self.outputs]));

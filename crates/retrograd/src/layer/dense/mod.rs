@@ -24,6 +24,15 @@ pub(crate) struct Dense {
 }
 
 impl Describe for Dense {
+    fn flops(&self) -> usize {
+        2 * self.rows * self.inputs * self.outputs
+    }
+
+    #[cfg(feature = "gpu")]
+    fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
+        Some(self)
+    }
+
     fn tensors(&self) -> [Option<TensorSpec>; TENSORS] {
         let bias = self.bias.then(|| TensorSpec::new("bias", &[self.outputs]));
         [

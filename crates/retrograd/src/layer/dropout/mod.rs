@@ -19,7 +19,16 @@ pub(crate) struct Dropout {
 /// Elements per piece; ChaCha gives about one 32-bit word a nanosecond, so a piece is some 8 µs.
 const PIECE: usize = 8192;
 
-impl Describe for Dropout {}
+impl Describe for Dropout {
+    fn random_index(&self) -> Option<u64> {
+        Some(self.index)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
+        Some(self)
+    }
+}
 
 impl<T: Scalar> Layer<T> for Dropout {
     fn forward(&self, io: Forward<'_, T>) {

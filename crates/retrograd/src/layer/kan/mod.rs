@@ -56,6 +56,7 @@ mod backward;
 pub(crate) mod basis;
 mod block;
 mod cpu;
+pub(crate) mod faults;
 pub(crate) mod frozen;
 #[cfg(feature = "gpu")]
 mod gpu;
@@ -164,6 +165,11 @@ pub(crate) fn uniform_knots(grid: usize, degree: usize, [lo, hi]: [f64; 2]) -> V
 }
 
 impl Describe for Kan {
+    #[cfg(feature = "gpu")]
+    fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
+        Some(self)
+    }
+
     fn tensors(&self) -> [Option<TensorSpec>; TENSORS] {
         let shape = [self.outputs, self.inputs, self.bases()];
         let base = TensorSpec::new("base_weight", &[self.outputs, self.inputs]).stored(&[1, 0]);

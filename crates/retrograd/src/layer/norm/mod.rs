@@ -17,6 +17,7 @@
 //! inference the statistics are constants: d_x = g/√(σ² + ε).
 
 mod cpu;
+pub(crate) mod faults;
 #[cfg(feature = "gpu")]
 mod gpu;
 pub(crate) mod rows;
@@ -94,12 +95,6 @@ impl Norm {
         }
     }
 
-    /// The channels of running statistics, where there are any.
-    #[cfg(feature = "gpu")]
-    pub fn running_channels(&self) -> Option<usize> {
-        self.running.as_ref().map(|_| self.channels)
-    }
-
     /// Constants instead of the batch's statistics?
     fn fixed(&self, training: bool) -> Option<&Running> {
         self.running.as_ref().filter(|_| !training)
@@ -107,6 +102,15 @@ impl Norm {
 }
 
 impl Describe for Norm {
+    fn running_channels(&self) -> Option<usize> {
+        self.running.as_ref().map(|_| self.channels)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
+        Some(self)
+    }
+
     fn tensors(&self) -> [Option<TensorSpec>; TENSORS] {
         [
             Some(TensorSpec::new("weight", &[self.channels])),

@@ -25,6 +25,11 @@ impl Normalize {
 }
 
 impl Describe for Normalize {
+    #[cfg(feature = "gpu")]
+    fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
+        Some(self)
+    }
+
     fn buffers(&self) -> Vec<Buffer> {
         [("mean", &self.mean), ("std", &self.std)]
             .map(|(name, values)| Buffer {

@@ -7,6 +7,7 @@
 //! Windows may overlap (stride < kernel): gradients add up.
 
 mod cpu;
+pub(crate) mod faults;
 #[cfg(feature = "gpu")]
 mod gpu;
 #[cfg(test)]
@@ -46,7 +47,12 @@ impl Pool {
     }
 }
 
-impl Describe for Pool {}
+impl Describe for Pool {
+    #[cfg(feature = "gpu")]
+    fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
+        Some(self)
+    }
+}
 
 impl<T: Scalar> Layer<T> for Pool {
     fn forward(&self, io: Forward<'_, T>) {

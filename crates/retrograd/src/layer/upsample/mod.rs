@@ -2,6 +2,7 @@
 //!
 //! Backward is its adjoint, the sum over each s × s block: d_x[c,i,j] = Σ_ab d_y[c, s·i+a, s·j+b].
 
+pub(crate) mod faults;
 #[cfg(feature = "gpu")]
 mod gpu;
 
@@ -14,7 +15,12 @@ pub(crate) struct Upsample {
     pub width: usize,
 }
 
-impl Describe for Upsample {}
+impl Describe for Upsample {
+    #[cfg(feature = "gpu")]
+    fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
+        Some(self)
+    }
+}
 
 /// Values from which rows go to threads, in pieces of that many rows of the smaller image.
 const PARALLEL: usize = 1 << 15;

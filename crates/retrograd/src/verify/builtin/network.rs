@@ -1,10 +1,15 @@
 //! Small networks, one or more for every layer kind, and the faults of their layers.
 
 use super::{BuiltIn, structured};
-use crate::network::{Activation, Base, LayerSpec, Network, NetworkSpec, Outside};
+use crate::layer::dropout::Dropout;
+use crate::layer::norm::Norm;
+use crate::layer::normalize::Normalize;
+use crate::layer::{AnyLayer, activation, kan, norm, pool, upsample};
+use crate::network::{LayerSpec, Network, NetworkSpec};
+use crate::plan::{Place, Value, before};
 use crate::verify::bundle::Case;
 use crate::verify::mutants::{
-    FaultKind, Honest, LayerFault, SplineFault, Transform, judge, mutant_row, on,
+    FaultKind, Honest, Mutation, Transform, general_faults, judge, mutant_row, on,
 };
 use crate::verify::report::Report;
 use crate::verify::subject::Subject;
@@ -347,168 +352,67 @@ fn uneven(buffer: &mut Buffer) {
 }
 
 /// The layer that the model's name speaks of.
-fn layer_of(subject: &Subject<'_, Network>) -> (usize, LayerSpec) {
+fn layer_of(subject: &Subject<'_, Network>) -> (usize, &'static str) {
     let layers = &subject.model.spec().layers;
     let kind = subject.name.trim_start_matches("network: ");
     let found = layers
         .iter()
         .position(|l| kind.split(' ').next() == Some(l.kind()));
     let index = found.unwrap_or(0);
-    (index, layers[index].clone())
+    (index, layers[index].kind())
 }
 
-/// The faults that a layer kind can have.
-fn faults(spec: &LayerSpec) -> Vec<FaultKind> {
-    use FaultKind as F;
-    use Transform as T;
-    let mut all: Vec<FaultKind> = [
-        T::Zero,
-        T::Negate,
-        T::Scale(1.001),
-        T::TimesSamples,
-        T::OverSamples,
-        T::Shift,
-        T::Reverse,
-        T::RollSamples,
-        T::LastSampleOnly,
-        T::SwapLast,
-        T::Rotate,
-        T::DropHalf,
-    ]
-    .into_iter()
-    .flat_map(|t| [F::DX(t), F::DY(t)])
-    .collect();
-    all.extend([T::RollSamples, T::Shift, T::Reverse].map(F::X));
-    all.extend([T::Shift, T::Scale(1.001)].map(F::Y));
-    let tensors: usize = match spec {
-        LayerSpec::Kan { .. } => 3,
-        LayerSpec::Dense { .. }
-        | LayerSpec::Conv2d { .. }
-        | LayerSpec::ConvTranspose2d { .. }
-        | LayerSpec::LayerNorm {}
-        | LayerSpec::GroupNorm { .. }
-        | LayerSpec::BatchNorm2d {} => 2,
-        _ => 0,
-    };
-    for slot in 0..tensors {
-        for t in [
-            T::Zero,
-            T::Negate,
-            T::TimesSamples,
-            T::OverSamples,
-            T::Shift,
-            T::Reverse,
-            T::SwapFirst,
-            T::SwapLast,
-            T::Rotate,
-            T::RollLast,
-            T::DropFirst,
-            T::Scale(1.001),
-        ] {
-            all.push(F::DParam(slot, t));
-        }
-        for t in [T::SwapFirst, T::SwapLast, T::Rotate, T::Shift, T::Ones] {
-            all.push(F::Param(slot, t));
-        }
-        for t in [T::Rotate, T::Reverse, T::Negate] {
-            all.push(F::Convention(slot, t));
-        }
-    }
-    match spec {
-        LayerSpec::Kan {
-            degree,
-            base,
-            outside,
-            ..
-        } => {
-            // Those that change nothing in this layer are no faults of it: the factor 3 at degree
-            // 3, the missing factor at degree 1, the base where there is none, a clamp likewise.
-            let spline_faults = [
-                (SplineFault::LowerDegree, true),
-                (SplineFault::Cubic, *degree != 3),
-                (SplineFault::NoFactor, *degree != 1),
-                (SplineFault::OneTerm, true),
-                (SplineFault::NoSpline, true),
-                (SplineFault::NoBase, *base != Base::None),
-                (SplineFault::BaseIsSigmoid, *base != Base::None),
-                (SplineFault::ClampedMoves, *outside == Outside::Clamp),
-                (SplineFault::Neighbour, true),
-            ];
-            let applying = spline_faults.into_iter().filter(|(_, applies)| *applies);
-            all.extend(applying.map(|(fault, _)| F::Spline(fault)));
-        }
-        LayerSpec::LayerNorm {} | LayerSpec::GroupNorm { .. } | LayerSpec::BatchNorm2d {} => {
-            all.extend([
-                F::NoDerivative,
-                F::ConstantStatistics,
-                F::WithoutVarianceTerm,
-                F::UnbiasedVariance,
-            ]);
-        }
-        LayerSpec::MaxPool2d { .. } => all.extend([F::FirstOfWindow, F::SpreadOverWindow]),
-        LayerSpec::AvgPool2d { kernel, .. } => {
-            all.push(F::DX(T::Scale((kernel * kernel) as f64)));
-        }
-        LayerSpec::Upsample { scale } => {
-            all.extend([F::OneOfBlock, F::DX(T::Scale(1.0 / (scale * scale) as f64))]);
-        }
-        LayerSpec::Dropout { p } => {
-            all.extend([F::NoDerivative, F::DX(T::Scale(1.0 - p))]);
-        }
-        LayerSpec::Concat { .. } | LayerSpec::Add { .. } => {
-            all.extend([F::DropBranch(0), F::DropBranch(1), F::SwapBranches]);
-        }
-        LayerSpec::Normalize {} => all.push(F::NoDerivative),
-        LayerSpec::Relu {}
-        | LayerSpec::LeakyRelu { .. }
-        | LayerSpec::Elu { .. }
-        | LayerSpec::Silu {}
-        | LayerSpec::Gelu {}
-        | LayerSpec::Tanh {}
-        | LayerSpec::Sigmoid {} => {
-            all.extend([
-                F::NoDerivative,
-                F::SlopeAtOutput,
-                F::SlopeTwice,
-                F::SlopeClamped,
-            ]);
-            let others = [
-                ("relu", Activation::Relu),
-                ("elu", Activation::Elu { alpha: 1.0 }),
-                ("silu", Activation::Silu),
-                ("gelu", Activation::Gelu),
-                ("tanh", Activation::Tanh),
-                ("sigmoid", Activation::Sigmoid),
-                ("", Activation::LeakyRelu { slope: 0.01 }),
-            ];
-            let others = others.into_iter().filter(|(name, _)| *name != spec.kind());
-            all.extend(others.map(|(_, other)| F::SlopeOf(other)));
-        }
-        _ => {}
-    }
+/// The faults that a layer can have: any layer's, and those of its kind.
+fn faults(place: &Place) -> Vec<Mutation> {
+    let layer = &*place.layer;
+    let mut all = general_faults(layer, place.with.is_some());
+    all.extend(own_faults(layer));
     all
+}
+
+fn own_faults(layer: &dyn AnyLayer) -> Vec<Mutation> {
+    if let Some(own) = layer.downcast() {
+        return activation::faults::faults(own);
+    }
+    if let Some(kan) = layer.downcast() {
+        return kan::faults::faults(kan);
+    }
+    if layer.downcast::<Norm>().is_some() {
+        return norm::faults::faults();
+    }
+    if let Some(pool) = layer.downcast() {
+        return pool::faults::faults(pool);
+    }
+    if let Some(up) = layer.downcast() {
+        return upsample::faults::faults(up);
+    }
+    if let Some(dropout) = layer.downcast::<Dropout>() {
+        let keep = Transform::Scale(1.0 - dropout.p);
+        return vec![FaultKind::NoDerivative.into(), FaultKind::DX(keep).into()];
+    }
+    if layer.downcast::<Normalize>().is_some() {
+        return vec![FaultKind::NoDerivative.into()];
+    }
+    Vec::new()
 }
 
 /// Every fault of the layer, in the reference and in the f32 kernels alone.
 fn own_mutants(subject: &Subject<'_, Network>, honest: &Honest) -> Result<Report> {
-    let (layer, spec) = layer_of(subject);
+    let (layer, kind) = layer_of(subject);
     let mut report = Report::default();
-    for kind in faults(&spec) {
+    for mutation in faults(&subject.model.places[layer]) {
         for only_f32 in [false, true] {
             let mut model = Network::new(subject.model.spec())?;
             for buffer in subject.model.buffers() {
                 model.set_buffer(&buffer)?;
             }
-            model.fault = Some(LayerFault {
-                layer,
-                kind,
-                only_f32,
-            });
+            let shapes = [before(layer), Value::Of(layer)];
+            let shapes = shapes.map(|value| model.shape_of(value).to_vec());
+            let model = model.wrapping(layer, |inner| mutation.wrap(inner, shapes, only_f32));
             if let Some(caught) = judge(&on(subject, &model), honest) {
                 let words = format!(
-                    "{} {}{}",
-                    spec.kind(),
-                    kind.words(),
+                    "{kind} {}{}",
+                    mutation.words,
                     if only_f32 { ", in f32" } else { "" }
                 );
                 report.rows.push(mutant_row(&subject.name, &words, &caught));

@@ -1,16 +1,163 @@
-//! Faults inside one layer of a network: the layer's own right functions, called with something
-//! wrong or followed by something wrong.
+//! Faults of one layer, from outside: a wrong layer wraps the right one, calls its functions with
+//! something wrong, or does something wrong with what they leave.
+//!
+//! [`FaultKind`]s apply to any layer. A layer kind adds its own in `faults.rs` of its folder: a type
+//! that is a [`Fault`], as a [`Mutation`].
+
+use std::any::Any;
 
 use super::transform::Transform;
-use crate::layer::kan::Kan;
-use crate::layer::norm::Norm;
-use crate::layer::pool::{Pool, PoolKind};
-use crate::layer::{Backward, Forward, Layer, TENSORS};
-use crate::network::model::Node;
-use crate::network::{Activation, Outside};
-use crate::{Layout, Scalar};
+use crate::layer::{AnyLayer, Backward, Describe, Forward, Layer, Saved, TENSORS, TensorSpec};
+use crate::rng::Stream;
+use crate::verify::Rounded;
+use crate::{Buffer, Layout, Result, Scalar};
 
-/// What is wrong.
+/// Something wrong with a layer, in one scalar.
+pub(crate) trait Fault<T: Scalar>: Send + Sync {
+    /// The layer's forward, right unless said otherwise.
+    fn forward(&self, inner: &dyn Layer<T>, io: Forward<'_, T>, seat: &Seat) {
+        let _ = seat;
+        inner.forward(io);
+    }
+
+    /// The layer's backward.
+    fn backward(&self, inner: &dyn Layer<T>, io: Backward<'_, T>, seat: &Seat);
+}
+
+/// The right layer, and the shapes around it.
+pub(crate) struct Seat {
+    inner: Box<dyn AnyLayer>,
+    /// Of one sample of x and of y.
+    pub shapes: [Vec<usize>; 2],
+}
+
+impl Seat {
+    /// The right layer, where it is of that kind.
+    pub fn layer<L: Any>(&self) -> Option<&L> {
+        self.inner.downcast()
+    }
+}
+
+/// A fault that can be put into a layer.
+pub(crate) struct Mutation {
+    pub words: String,
+    wrap: Box<dyn Fn(Seat, bool) -> Box<dyn AnyLayer>>,
+}
+
+impl Mutation {
+    pub fn new<F>(words: impl Into<String>, fault: F) -> Self
+    where
+        F: Fault<f32> + Fault<f64> + Fault<Rounded> + Clone + 'static,
+    {
+        let wrap = move |seat, only_f32| -> Box<dyn AnyLayer> {
+            let fault = fault.clone();
+            Box::new(Wrong {
+                seat,
+                fault,
+                only_f32,
+            })
+        };
+        Mutation {
+            words: words.into(),
+            wrap: Box::new(wrap),
+        }
+    }
+
+    /// The layer with the fault; in f32 alone, in the kernel and not in the reference, where asked.
+    pub fn wrap(
+        &self,
+        inner: Box<dyn AnyLayer>,
+        shapes: [Vec<usize>; 2],
+        only_f32: bool,
+    ) -> Box<dyn AnyLayer> {
+        (self.wrap)(Seat { inner, shapes }, only_f32)
+    }
+}
+
+/// A layer with a fault. Nothing is fused with it, and it is no view.
+struct Wrong<F> {
+    seat: Seat,
+    fault: F,
+    only_f32: bool,
+}
+
+impl<F> Wrong<F> {
+    fn is_wrong<T: Scalar>(&self) -> bool {
+        !self.only_f32 || T::NAME == f32::NAME
+    }
+}
+
+impl<F> Describe for Wrong<F> {
+    fn tensors(&self) -> [Option<TensorSpec>; TENSORS] {
+        self.seat.inner.tensors()
+    }
+    fn init(&self, slot: usize, len: usize, stream: &mut Stream) -> Vec<f32> {
+        self.seat.inner.init(slot, len, stream)
+    }
+    fn buffers(&self) -> Vec<Buffer> {
+        self.seat.inner.buffers()
+    }
+    fn set_buffer(&mut self, name: &str, buffer: &Buffer) -> Result<bool> {
+        self.seat.inner.set_buffer(name, buffer)
+    }
+    fn absorb(&mut self, saved: &Saved<f32>, samples: usize) {
+        self.seat.inner.absorb(saved, samples);
+    }
+}
+
+impl<T: Scalar, F: Fault<T>> Layer<T> for Wrong<F> {
+    fn forward(&self, io: Forward<'_, T>) {
+        let inner = T::layer(&*self.seat.inner);
+        match self.is_wrong::<T>() {
+            true => self.fault.forward(inner, io, &self.seat),
+            false => inner.forward(io),
+        }
+    }
+
+    fn backward(&self, io: Backward<'_, T>) {
+        let inner = T::layer(&*self.seat.inner);
+        match self.is_wrong::<T>() {
+            true => self.fault.backward(inner, io, &self.seat),
+            false => inner.backward(io),
+        }
+    }
+
+    fn pattern(&self, x: &[T], saved: &Saved<T>, pattern: &mut Vec<u32>) {
+        T::layer(&*self.seat.inner).pattern(x, saved, pattern);
+    }
+}
+
+/// What backward was given, for a fault that computes d_x by itself.
+pub(crate) struct Shown<'a, T> {
+    pub params: [&'a [T]; TENSORS],
+    pub x: &'a [T],
+    pub y: &'a [T],
+    pub d_y: &'a [T],
+}
+
+/// The layer's own backward, then the fault on d_x.
+pub(crate) fn then_d_x<T: Scalar>(
+    inner: &dyn Layer<T>,
+    io: Backward<'_, T>,
+    wrong: impl FnOnce(Shown<'_, T>, &mut [T]),
+) {
+    let shown = Shown {
+        params: io.params,
+        x: io.x,
+        y: io.y,
+        d_y: io.d_y,
+    };
+    let Some(d_x) = io.d_x else {
+        return inner.backward(io);
+    };
+    inner.backward(Backward {
+        d_x: Some(&mut *d_x),
+        ..io
+    });
+    wrong(shown, d_x);
+}
+
+/// What can be wrong with any layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum FaultKind {
     /// d_x, after it was computed.
@@ -30,69 +177,20 @@ pub(crate) enum FaultKind {
     Y(Transform),
     /// d_x = d_y: the derivative is missing.
     NoDerivative,
-    /// The derivative of another function.
-    SlopeOf(Activation),
-    /// The derivative taken at the output instead of at the input.
-    SlopeAtOutput,
-    /// The derivative applied twice.
-    SlopeTwice,
-    /// An activation whose derivative is cut off beyond ±1.
-    SlopeClamped,
-    /// A KAN layer's d_x.
-    Spline(SplineFault),
-    /// Normalisation whose statistics are taken as constants.
-    ConstantStatistics,
-    /// … with the mean's part only.
-    WithoutVarianceTerm,
-    /// … with a variance over n−1.
-    UnbiasedVariance,
-    /// Max pooling whose gradient goes to the first element of the window.
-    FirstOfWindow,
-    /// Max pooling whose gradient is spread over the window.
-    SpreadOverWindow,
-    /// Upsampling whose gradient is taken from one pixel of every block.
-    OneOfBlock,
     /// A skip that drops the gradient of a branch: 0 the layer before, 1 the earlier one.
     DropBranch(usize),
-    /// A skip whose second branch gets the first one's gradient.
+    /// A skip whose branches are cut from the wrong ends.
     SwapBranches,
-}
-
-/// What is wrong with the derivative of a KAN layer.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum SplineFault {
-    /// The splines' derivative is that of one degree lower.
-    LowerDegree,
-    /// The factor k is 3 whatever the degree.
-    Cubic,
-    /// The factor k is missing.
-    NoFactor,
-    /// The second term of the derivative is missing.
-    OneTerm,
-    /// The splines have no part in d_x.
-    NoSpline,
-    /// The base function has no part in d_x.
-    NoBase,
-    /// silu′ is taken to be σ.
-    BaseIsSigmoid,
-    /// Beyond the clamp, x still gets a gradient.
-    ClampedMoves,
-    /// The splines of the neighbouring interval.
-    Neighbour,
-}
-
-/// A fault in one layer.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct LayerFault {
-    pub layer: usize,
-    pub kind: FaultKind,
-    /// Only where the scalar is f32: in the kernel, not in the reference.
-    pub only_f32: bool,
 }
 
 impl FaultKind {
     pub fn words(self) -> String {
-        let tensor = |slot: usize| ["first", "second", "third"][slot];
+        let tensor = |slot: usize| match slot {
+            0 => "first",
+            1 => "second",
+            2 => "third",
+            _ => "later",
+        };
         match self {
             FaultKind::DX(t) => format!("d_x {}", t.words()),
             FaultKind::DY(t) => format!("d_y {}", t.words()),
@@ -102,404 +200,203 @@ impl FaultKind {
             FaultKind::Convention(s, t) => format!("{} tensor everywhere {}", tensor(s), t.words()),
             FaultKind::Y(t) => format!("output {}", t.words()),
             FaultKind::NoDerivative => "derivative missing".into(),
-            FaultKind::SlopeOf(a) => format!("derivative of {a:?}"),
-            FaultKind::SlopeAtOutput => "derivative at the output".into(),
-            FaultKind::SlopeTwice => "derivative twice".into(),
-            FaultKind::SlopeClamped => "derivative cut off beyond ±1".into(),
-            FaultKind::Spline(s) => match s {
-                SplineFault::LowerDegree => "spline derivative one degree lower".into(),
-                SplineFault::Cubic => "spline derivative cubic for every degree".into(),
-                SplineFault::NoFactor => "spline derivative without its factor".into(),
-                SplineFault::OneTerm => "spline derivative's second term missing".into(),
-                SplineFault::NoSpline => "d_x without the splines".into(),
-                SplineFault::NoBase => "d_x without the base".into(),
-                SplineFault::BaseIsSigmoid => "base derivative is σ".into(),
-                SplineFault::ClampedMoves => "gradient beyond the clamp".into(),
-                SplineFault::Neighbour => "derivative of the neighbouring spline".into(),
-            },
-            FaultKind::ConstantStatistics => "statistics as constants".into(),
-            FaultKind::WithoutVarianceTerm => "variance's part missing".into(),
-            FaultKind::UnbiasedVariance => "variance over n−1".into(),
-            FaultKind::FirstOfWindow => "gradient to the first of the window".into(),
-            FaultKind::SpreadOverWindow => "gradient spread over the window".into(),
-            FaultKind::OneOfBlock => "gradient of one pixel of the block".into(),
             FaultKind::DropBranch(b) => format!("branch {b} gets no gradient"),
             FaultKind::SwapBranches => "branches swapped".into(),
         }
     }
 }
 
-impl LayerFault {
-    /// Whether it is at work in this layer and scalar.
-    pub fn at<T: Scalar>(&self, layer: usize) -> bool {
-        self.layer == layer && (!self.only_f32 || T::NAME == f32::NAME)
+impl From<FaultKind> for Mutation {
+    fn from(kind: FaultKind) -> Self {
+        Mutation::new(kind.words(), kind)
     }
+}
 
-    /// A tensor as the fault shows it, in its stored order.
-    fn tensor<T: Scalar>(
-        node: &dyn Layer<T>,
-        slot: usize,
-        transform: Transform,
-        values: &[T],
-        samples: usize,
-    ) -> Vec<T> {
-        let specs = node.tensors();
-        let Some(Some(spec)) = specs.get(slot) else {
-            return values.to_vec();
-        };
-        if values.is_empty() {
-            return Vec::new();
+/// The faults that any layer can have.
+pub(crate) fn general_faults(layer: &dyn AnyLayer, is_skip: bool) -> Vec<Mutation> {
+    use FaultKind as F;
+    use Transform as T;
+    let mut all: Vec<FaultKind> = [
+        T::Zero,
+        T::Negate,
+        T::Scale(1.001),
+        T::TimesSamples,
+        T::OverSamples,
+        T::Shift,
+        T::Reverse,
+        T::RollSamples,
+        T::LastSampleOnly,
+        T::SwapLast,
+        T::Rotate,
+        T::DropHalf,
+    ]
+    .into_iter()
+    .flat_map(|t| [F::DX(t), F::DY(t)])
+    .collect();
+    all.extend([T::RollSamples, T::Shift, T::Reverse].map(F::X));
+    all.extend([T::Shift, T::Scale(1.001)].map(F::Y));
+    let tensors = layer.tensors();
+    for slot in (0..TENSORS).filter(|&slot| tensors[slot].is_some()) {
+        for t in [
+            T::Zero,
+            T::Negate,
+            T::TimesSamples,
+            T::OverSamples,
+            T::Shift,
+            T::Reverse,
+            T::SwapFirst,
+            T::SwapLast,
+            T::Rotate,
+            T::RollLast,
+            T::DropFirst,
+            T::Scale(1.001),
+        ] {
+            all.push(F::DParam(slot, t));
         }
-        let mut layout = Layout::new();
-        layout.push_stored("tensor", &spec.shape, &spec.order);
-        let tensor = &layout.tensors()[0];
-        let mut torch = tensor.to_torch(values);
-        transform.apply(&mut torch, &spec.shape, samples);
-        let mut stored = values.to_vec();
-        tensor.from_torch(&torch, &mut stored);
-        stored
+        for t in [T::SwapFirst, T::SwapLast, T::Rotate, T::Shift, T::Ones] {
+            all.push(F::Param(slot, t));
+        }
+        for t in [T::Rotate, T::Reverse, T::Negate] {
+            all.push(F::Convention(slot, t));
+        }
     }
+    if is_skip {
+        all.extend([F::DropBranch(0), F::DropBranch(1), F::SwapBranches]);
+    }
+    all.into_iter().map(Mutation::from).collect()
+}
 
-    pub fn forward<T: Scalar>(&self, layer: &dyn Layer<T>, io: Forward<'_, T>, shape: &[usize]) {
-        match self.kind {
+/// A tensor as the fault shows it, in its stored order.
+fn tensor<T: Scalar>(
+    layer: &dyn Layer<T>,
+    slot: usize,
+    transform: Transform,
+    values: &[T],
+    samples: usize,
+) -> Vec<T> {
+    let specs = layer.tensors();
+    let Some(Some(spec)) = specs.get(slot) else {
+        return values.to_vec();
+    };
+    if values.is_empty() {
+        return Vec::new();
+    }
+    let mut layout = Layout::new();
+    layout.push_stored("tensor", &spec.shape, &spec.order);
+    let tensor = &layout.tensors()[0];
+    let mut torch = tensor.to_torch(values);
+    transform.apply(&mut torch, &spec.shape, samples);
+    let mut stored = values.to_vec();
+    tensor.from_torch(&torch, &mut stored);
+    stored
+}
+
+/// The layer's own backward, then the fault on what it added to one tensor's gradient.
+fn wrong_d_param<T: Scalar>(
+    layer: &dyn Layer<T>,
+    mut io: Backward<'_, T>,
+    slot: usize,
+    transform: Transform,
+) {
+    let Some(to) = io.d_params[slot].take() else {
+        return layer.backward(io);
+    };
+    let samples = io.samples;
+    let mut own = vec![T::ZERO; to.len()];
+    let mut d_params = io.d_params;
+    d_params[slot] = Some(&mut own);
+    layer.backward(Backward { d_params, ..io });
+    let own = tensor(layer, slot, transform, &own, samples);
+    for (to, own) in to.iter_mut().zip(own) {
+        *to += own;
+    }
+}
+
+impl<T: Scalar> Fault<T> for FaultKind {
+    fn forward(&self, inner: &dyn Layer<T>, io: Forward<'_, T>, seat: &Seat) {
+        match *self {
             FaultKind::Convention(slot, transform) => {
-                let wrong = Self::tensor(layer, slot, transform, io.params[slot], io.samples);
+                let wrong = tensor(inner, slot, transform, io.params[slot], io.samples);
                 let mut params = io.params;
                 params[slot] = &wrong;
-                layer.forward(Forward { params, ..io });
+                inner.forward(Forward { params, ..io });
             }
             FaultKind::Y(transform) => {
                 let samples = io.samples;
                 let y = io.y;
-                layer.forward(Forward { y: &mut *y, ..io });
-                transform.apply(y, shape, samples);
+                inner.forward(Forward { y: &mut *y, ..io });
+                transform.apply(y, &seat.shapes[1], samples);
             }
-            _ => layer.forward(io),
+            _ => inner.forward(io),
         }
     }
 
-    pub fn backward<T: Scalar>(
-        &self,
-        node: &Node,
-        layer: &dyn Layer<T>,
-        io: Backward<'_, T>,
-        shapes: [&[usize]; 2],
-    ) {
-        let [x_shape, y_shape] = shapes;
+    fn backward(&self, inner: &dyn Layer<T>, io: Backward<'_, T>, seat: &Seat) {
+        let [x_shape, y_shape] = &seat.shapes;
         let samples = io.samples;
-        match self.kind {
+        match *self {
             FaultKind::DY(transform) => {
                 let mut d_y = io.d_y.to_vec();
                 transform.apply(&mut d_y, y_shape, samples);
-                layer.backward(Backward { d_y: &d_y, ..io });
+                inner.backward(Backward { d_y: &d_y, ..io });
             }
             FaultKind::X(transform) => {
                 let mut x = io.x.to_vec();
                 transform.apply(&mut x, x_shape, samples);
-                layer.backward(Backward { x: &x, ..io });
+                inner.backward(Backward { x: &x, ..io });
             }
             FaultKind::Param(slot, transform) => {
-                let wrong = Self::tensor(layer, slot, transform, io.params[slot], samples);
+                let wrong = tensor(inner, slot, transform, io.params[slot], samples);
                 let mut params = io.params;
                 params[slot] = &wrong;
-                layer.backward(Backward { params, ..io });
+                inner.backward(Backward { params, ..io });
             }
-            FaultKind::DParam(slot, transform) => {
-                Self::wrong_d_param(layer, io, slot, transform);
-            }
+            FaultKind::DParam(slot, transform) => wrong_d_param(inner, io, slot, transform),
             FaultKind::Convention(slot, transform) => {
-                let wrong = Self::tensor(layer, slot, transform, io.params[slot], samples);
+                let wrong = tensor(inner, slot, transform, io.params[slot], samples);
                 let mut params = io.params;
                 params[slot] = &wrong;
                 // The transforms used as conventions are their own inverses.
-                Self::wrong_d_param(layer, Backward { params, ..io }, slot, transform);
+                wrong_d_param(inner, Backward { params, ..io }, slot, transform);
             }
-            _ => self.wrong_d_x(node, layer, io, x_shape),
-        }
-    }
-
-    /// The layer's own backward, then the fault on what it added to one tensor's gradient.
-    fn wrong_d_param<T: Scalar>(
-        layer: &dyn Layer<T>,
-        io: Backward<'_, T>,
-        slot: usize,
-        transform: Transform,
-    ) {
-        let Backward {
-            params,
-            x,
-            y,
-            d_y,
-            samples,
-            saved,
-            pass,
-            mut d_params,
-            d_x,
-            relu,
-        } = io;
-        let to = d_params[slot].take();
-        let mut own = vec![T::ZERO; to.as_ref().map_or(0, |to| to.len())];
-        let mut shown = d_params.each_mut().map(Option::as_deref_mut);
-        shown[slot] = to.is_some().then_some(&mut own[..]);
-        layer.backward(Backward {
-            params,
-            x,
-            y,
-            d_y,
-            samples,
-            saved,
-            pass,
-            d_params: shown,
-            d_x,
-            relu,
-        });
-        if let Some(to) = to {
-            let own = Self::tensor(layer, slot, transform, &own, samples);
-            for (to, own) in to.iter_mut().zip(own) {
-                *to += own;
-            }
-        }
-    }
-
-    /// The layer's own backward, then the fault on d_x.
-    fn wrong_d_x<T: Scalar>(
-        &self,
-        node: &Node,
-        layer: &dyn Layer<T>,
-        io: Backward<'_, T>,
-        x_shape: &[usize],
-    ) {
-        let (x, y, d_y, samples, params) = (io.x, io.y, io.d_y, io.samples, io.params);
-        let Some(d_x) = io.d_x else {
-            return layer.backward(io);
-        };
-        layer.backward(Backward {
-            d_x: Some(&mut *d_x),
-            ..io
-        });
-        match (self.kind, node) {
-            (FaultKind::DX(transform), _) => transform.apply(d_x, x_shape, samples),
-            (FaultKind::NoDerivative, _) if d_x.len() == d_y.len() => d_x.copy_from_slice(d_y),
-            (FaultKind::SlopeOf(other), _) if d_x.len() == d_y.len() => {
-                for i in 0..d_x.len() {
-                    d_x[i] = d_y[i] * other.slope(x[i], other.value(x[i]));
+            FaultKind::DX(transform) => then_d_x(inner, io, |_, d_x| {
+                transform.apply(d_x, x_shape, samples);
+            }),
+            FaultKind::NoDerivative => then_d_x(inner, io, |shown, d_x| {
+                if d_x.len() == shown.d_y.len() {
+                    d_x.copy_from_slice(shown.d_y);
                 }
-            }
-            (FaultKind::SlopeAtOutput, Node::Activation(own)) => {
-                for i in 0..d_x.len() {
-                    d_x[i] = d_y[i] * own.slope(y[i], own.value(y[i]));
-                }
-            }
-            (FaultKind::SlopeTwice, Node::Activation(own)) => {
-                for i in 0..d_x.len() {
-                    d_x[i] *= own.slope(x[i], y[i]);
-                }
-            }
-            (FaultKind::SlopeClamped, _) => {
-                for (d_x, &x) in d_x.iter_mut().zip(x) {
-                    if x.abs() > T::ONE {
-                        *d_x = T::ZERO;
-                    }
-                }
-            }
-            (FaultKind::Spline(fault), Node::Kan(kan)) => {
-                spline_d_x(kan, fault, params, x, d_y, d_x);
-            }
-            (
-                FaultKind::ConstantStatistics
-                | FaultKind::WithoutVarianceTerm
-                | FaultKind::UnbiasedVariance,
-                Node::Norm(norm),
-            ) => norm_d_x(norm, self.kind, params[0], x, d_y, d_x),
-            (FaultKind::FirstOfWindow | FaultKind::SpreadOverWindow, Node::Pool(pool)) => {
-                pool_d_x(pool, self.kind, d_y, d_x);
-            }
-            (FaultKind::OneOfBlock, Node::Upsample(up)) => {
-                let (s, width) = (up.scale, up.width);
-                let rows = d_x.chunks_exact_mut(width);
-                for (d_x, d_y) in rows.zip(d_y.chunks_exact(width * s * s)) {
-                    for (c, d_x) in d_x.iter_mut().enumerate() {
-                        *d_x = d_y[c * s];
-                    }
-                }
-            }
-            _ => {}
+            }),
+            FaultKind::DropBranch(branch) => drop_branch(inner, io, branch),
+            FaultKind::SwapBranches => swap_branches(inner, io),
+            FaultKind::Y(_) => inner.backward(io),
         }
     }
 }
 
-/// B_{m,d}(x) by the recursion itself.
-fn spline<T: Scalar>(m: usize, d: usize, t: &[T], x: T) -> T {
-    if d == 0 {
-        let inside = x >= t[m] && x < t[m + 1];
-        return if inside { T::ONE } else { T::ZERO };
-    }
-    (x - t[m]) / (t[m + d] - t[m]) * spline(m, d - 1, t, x)
-        + (t[m + d + 1] - x) / (t[m + d + 1] - t[m + 1]) * spline(m + 1, d - 1, t, x)
-}
-
-fn spline_d_x<T: Scalar>(
-    kan: &Kan,
-    fault: SplineFault,
-    params: [&[T]; TENSORS],
-    x: &[T],
-    d_y: &[T],
-    d_x: &mut [T],
-) {
-    let [spline_weight, base_weight, _] = params;
-    let (outputs, bases, k) = (kan.outputs, kan.bases(), kan.degree);
-    let slope = |m: usize, t: &[T], x: T| -> T {
-        let m = match fault {
-            SplineFault::Neighbour => (m + 1).min(bases - 1),
-            _ => m,
-        };
-        let degree = match fault {
-            SplineFault::LowerDegree => k - 1,
-            _ => k,
-        };
-        if degree == 0 {
-            return T::ZERO;
-        }
-        let factor = T::from_f64(match fault {
-            SplineFault::Cubic => 3.0,
-            SplineFault::NoFactor => 1.0,
-            _ => degree as f64,
-        });
-        let left = factor / (t[m + degree] - t[m]) * spline(m, degree - 1, t, x);
-        let right = factor / (t[m + degree + 1] - t[m + 1]) * spline(m + 1, degree - 1, t, x);
-        match fault {
-            SplineFault::NoSpline => T::ZERO,
-            SplineFault::OneTerm => left,
-            _ => left - right,
-        }
-    };
-    for (row, d_x) in d_x.chunks_exact_mut(kan.inputs).enumerate() {
-        let d_y = &d_y[row * outputs..(row + 1) * outputs];
-        for (i, d_x) in d_x.iter_mut().enumerate() {
-            let t: Vec<T> = crate::scalar::cast(&kan.knots(i));
-            let own = x[row * kan.inputs + i];
-            let (lo, hi) = (t[k], t[k + kan.grid]);
-            let outside = kan.outside == Outside::Clamp && (own < lo || own > hi);
-            if outside && fault != SplineFault::ClampedMoves {
-                *d_x = T::ZERO;
-                continue;
-            }
-            // Just inside, where the splines have a slope.
-            let seen = if outside {
-                own.max(lo).min(lo + (hi - lo) * T::from_f64(0.999))
-            } else {
-                own
-            };
-            let dot = |weights: &[T]| -> T { weights.iter().zip(d_y).map(|(&w, &d)| w * d).sum() };
-            let mut sum = T::ZERO;
-            for m in 0..bases {
-                let weights = &spline_weight[(i * bases + m) * outputs..][..outputs];
-                sum += slope(m, &t, seen) * dot(weights);
-            }
-            if !base_weight.is_empty() && fault != SplineFault::NoBase {
-                let silu = Activation::Silu.value(seen);
-                let slope = match fault {
-                    SplineFault::BaseIsSigmoid => seen.sigmoid(),
-                    _ => Activation::Silu.slope(seen, silu),
-                };
-                sum += slope * dot(&base_weight[i * outputs..][..outputs]);
-            }
-            *d_x = sum;
-        }
+/// A skip's own backward, then zeros for one of its branches.
+fn drop_branch<T: Scalar>(inner: &dyn Layer<T>, io: Backward<'_, T>, branch: usize) {
+    let (mut d_x, mut d_other) = (io.d_x, io.d_other);
+    inner.backward(Backward {
+        d_x: d_x.as_deref_mut(),
+        d_other: d_other.as_deref_mut(),
+        ..io
+    });
+    if let Some(d) = [d_x, d_other].into_iter().nth(branch).flatten() {
+        d.fill(T::ZERO);
     }
 }
 
-fn norm_d_x<T: Scalar>(
-    norm: &Norm,
-    kind: FaultKind,
-    weight: &[T],
-    x: &[T],
-    d_y: &[T],
-    d_x: &mut [T],
-) {
-    let (sets, size) = norm.sets(x.len());
-    let n = T::from_usize(size);
-    for s in 0..sets {
-        let places: Vec<(usize, usize)> = (0..size).map(|j| norm.place(size, s, j)).collect();
-        let mean = places.iter().map(|p| x[p.0]).sum::<T>() / n;
-        let squares: T = places
-            .iter()
-            .map(|p| (x[p.0] - mean) * (x[p.0] - mean))
-            .sum();
-        let over = match kind {
-            FaultKind::UnbiasedVariance => T::from_usize(size.max(2) - 1),
-            _ => n,
-        };
-        let inverse = T::ONE / (squares / over + T::from_f64(1e-5)).sqrt();
-        let g = |p: &(usize, usize)| weight[p.1] * d_y[p.0];
-        let normal = |p: &(usize, usize)| (x[p.0] - mean) * inverse;
-        let mean_g = places.iter().map(g).sum::<T>() / n;
-        let mean_gx = places.iter().map(|p| g(p) * normal(p)).sum::<T>() / n;
-        for p in &places {
-            d_x[p.0] = match kind {
-                FaultKind::ConstantStatistics => g(p) * inverse,
-                FaultKind::WithoutVarianceTerm => (g(p) - mean_g) * inverse,
-                _ => (g(p) - mean_g - normal(p) * mean_gx) * inverse,
-            };
-        }
+/// Joined values whose gradient is cut as if the second had come first.
+fn swap_branches<T: Scalar>(inner: &dyn Layer<T>, io: Backward<'_, T>) {
+    let samples = io.samples;
+    let [a, b] = [io.x, io.other].map(|values| values.len() / samples);
+    if a + b != io.d_y.len() / samples {
+        return inner.backward(io);
     }
-}
-
-fn pool_d_x<T: Scalar>(pool: &Pool, kind: FaultKind, d_y: &[T], d_x: &mut [T]) {
-    if pool.kind != PoolKind::Max {
-        return;
+    let mut d_y = io.d_y.to_vec();
+    for row in d_y.chunks_exact_mut(a + b) {
+        row.rotate_left(b);
     }
-    let (height, width) = (pool.out_height(), pool.out_width());
-    let share = T::from_f64(1.0 / (pool.kernel * pool.kernel) as f64);
-    d_x.fill(T::ZERO);
-    let planes = d_x.chunks_exact_mut(pool.height * pool.width);
-    for (d_x, d_y) in planes.zip(d_y.chunks_exact(height * width)) {
-        for row in 0..height {
-            for column in 0..width {
-                let d = d_y[row * width + column];
-                let first = row * pool.stride * pool.width + column * pool.stride;
-                if kind == FaultKind::FirstOfWindow {
-                    d_x[first] += d;
-                    continue;
-                }
-                for r in 0..pool.kernel {
-                    for c in 0..pool.kernel {
-                        d_x[first + r * pool.width + c] += share * d;
-                    }
-                }
-            }
-        }
-    }
-}
-
-impl LayerFault {
-    /// A skip's gradient and the parts of it that its two branches take.
-    pub fn skip<T: Scalar>(
-        &self,
-        d_y: &[T],
-        shape: &[usize],
-        samples: usize,
-        ranges: [std::ops::Range<usize>; 2],
-    ) -> (Vec<T>, [std::ops::Range<usize>; 2]) {
-        let mut d_y = d_y.to_vec();
-        let [first, second] = ranges;
-        match self.kind {
-            FaultKind::DY(transform) => transform.apply(&mut d_y, shape, samples),
-            // Each branch keeps its length, cut from the wrong end.
-            FaultKind::SwapBranches if first != second => {
-                let (a, b) = (first.len(), second.len());
-                return (d_y, [b..a + b, 0..b]);
-            }
-            _ => {}
-        }
-        (d_y, [first, second])
-    }
-
-    /// The branch of a skip that gets nothing.
-    pub fn drops(&self) -> Option<usize> {
-        match self.kind {
-            FaultKind::DropBranch(branch) => Some(branch),
-            _ => None,
-        }
-    }
+    inner.backward(Backward { d_y: &d_y, ..io });
 }

@@ -5,7 +5,7 @@
 //! differences (taken again where the fault touches the forward pass), the f64 values of the right
 //! model in the place of PyTorch's (on real bundles the two agree to 1e-10), the predicted f32
 //! bounds, reused memory, threads and trajectories. It is caught where any row fails. A fault that
-//! changes nothing (a tensor of one element turned around) is no mutant and is left away.
+//! changes nothing (a tensor of one element turned around) is no mutant and is left out.
 //!
 //! A family adds faults of its own as models that are wrong ([`judge`]); [`ModelFault`]s apply to
 //! any model.
@@ -17,7 +17,7 @@ mod transform;
 
 use std::collections::BTreeSet;
 
-pub(crate) use layer::{FaultKind, LayerFault, SplineFault};
+pub(crate) use layer::{Fault, FaultKind, Mutation, Seat, general_faults, then_d_x};
 pub use model::{Faulty, ModelFault, model_faults};
 pub use optimizer::optimizer_mutants;
 pub use transform::Transform;
