@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::device::Gpu;
 use super::kernels::Kernel;
 use super::precision::real_words;
-use super::recording::{Part, Recording, Sizes};
+use super::recording::{Part, Recording};
 use crate::Result;
 use crate::layer::TENSORS;
 
@@ -39,35 +39,25 @@ pub(crate) struct Io<'a> {
 }
 
 impl Io<'_> {
-    /// Adds a kernel of this layer.
+    /// Adds a kernel of this layer; see [`Recording::dispatch`].
     pub fn run(
         &self,
         recording: &mut Recording,
         (kernel, entry): (&Kernel, &'static str),
         constants: &[(&'static str, f64)],
-        sizes: &[usize],
+        sizes: &[(&'static str, usize)],
         buffers: &[&Part],
         groups: usize,
     ) -> Result<()> {
         let label = format!("{} {entry}", self.name);
         let target = (kernel, entry);
-        let sizes = numbers(sizes);
-        recording.dispatch(self.gpu, &label, target, constants, &sizes, buffers, groups)
+        recording.dispatch(self.gpu, &label, target, constants, sizes, buffers, groups)
     }
 
     /// The start of a tensor in the flat vector.
     pub fn at(&self, slot: usize) -> usize {
         self.ranges[slot].start
     }
-}
-
-/// Up to eight sizes; a batch whose indices don't fit 32 bits was refused before.
-pub(crate) fn numbers(sizes: &[usize]) -> Sizes {
-    let mut numbers = [0; 8];
-    for (to, &size) in numbers.iter_mut().zip(sizes) {
-        *to = size as u32;
-    }
-    numbers
 }
 
 /// Workgroups of 64 for that many invocations.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::device::{Gpu, storage_usage};
 use super::kernels::{CAST, ELEMENTWISE, OPTIMIZER};
-use super::layer::{Io, Lengths, Record, groups, numbers};
+use super::layer::{Io, Lengths, Record, groups};
 use super::precision::{real_bytes, real_words};
 use super::recording::{Part, Recording};
 use crate::network::{Network, Node, Value};
@@ -311,7 +311,7 @@ impl Plan {
             "optimizer_unscale",
             (&OPTIMIZER, "optimizer_unscale"),
             &[],
-            &numbers(&[len]),
+            &[("len", len)],
             &[shared.grads, shared.scales, &self.step],
             groups(len),
         )
@@ -404,7 +404,7 @@ impl Plan {
                 "cast_weights",
                 (&CAST, "cast_weights"),
                 &[],
-                &numbers(&[len]),
+                &[("len", len)],
                 &[shared.master, shared.params],
                 groups(len),
             )?;
@@ -425,7 +425,7 @@ impl Plan {
                         recording,
                         kernel,
                         &[],
-                        &[io.y_len],
+                        &[("elements", io.y_len)],
                         &buffers,
                         groups(io.y_len),
                     )?;
@@ -435,7 +435,13 @@ impl Plan {
                     let mut at = 0;
                     for value in [before(layer), with] {
                         let len = self.len(network, value) / self.samples;
-                        let sizes = [self.samples, len, len, 0, total, at, 0];
+                        let sizes = [
+                            ("rows", self.samples),
+                            ("row_len", len),
+                            ("from_stride", len),
+                            ("to_stride", total),
+                            ("to_start", at),
+                        ];
                         let buffers = [self.value(network, value), io.y];
                         let kernel = (&ELEMENTWISE, "copy_rows");
                         let count = groups(self.samples * len);
@@ -518,7 +524,7 @@ impl Plan {
                     Some((d_x, false)) => record.backward(recording, &io, d_y, Some(d_x))?,
                     Some((d_x, true)) => {
                         record.backward(recording, &io, d_y, Some(&self.added))?;
-                        let sizes = [1, io.x_len, io.x_len, 0, io.x_len, 0, 1];
+                        let sizes = [("rows", 1), ("row_len", io.x_len), ("adds", 1)];
                         let kernel = (&ELEMENTWISE, "copy_rows");
                         let buffers = [&self.added, d_x];
                         io.run(recording, kernel, &[], &sizes, &buffers, groups(io.x_len))?;
@@ -534,7 +540,14 @@ impl Plan {
             for value in [before(layer), with] {
                 let len = self.len(network, value) / self.samples;
                 if let Some((d_value, adds)) = visit(value) {
-                    let sizes = [self.samples, len, total, at, len, 0, adds.into()];
+                    let sizes = [
+                        ("rows", self.samples),
+                        ("row_len", len),
+                        ("from_stride", total),
+                        ("from_start", at),
+                        ("to_stride", len),
+                        ("adds", adds.into()),
+                    ];
                     let kernel = (&ELEMENTWISE, "copy_rows");
                     let buffers = [d_y, d_value];
                     let count = groups(self.samples * len);
