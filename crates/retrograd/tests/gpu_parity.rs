@@ -360,22 +360,22 @@ fn gpu_mutants_are_caught() {
         ),
         (
             "a stale tape after a larger batch",
-            "index >= sizes.a.x * INPUTS",
-            "index >= min(sizes.a.x, 7u) * INPUTS",
+            "index >= sizes.rows * INPUTS",
+            "index >= min(sizes.rows, 7u) * INPUTS",
         ),
         (
             "padded weights misaligned",
-            "let at = sizes.a.y + feature * OUTPUTS;",
-            "let at = sizes.a.y + (feature + feature / (BASES * 4u)) * OUTPUTS;",
+            "let at = sizes.weight + feature * OUTPUTS;",
+            "let at = sizes.weight + (feature + feature / (BASES * 4u)) * OUTPUTS;",
         ),
         (
             "normalisation forgotten",
-            "(f32(a[index]) - mean) / statistics[sizes.a.y + i]",
+            "(f32(a[index]) - mean) / statistics[sizes.width + i]",
             "f32(a[index])",
         ),
         (
             "the mean forgotten",
-            "let mean = select(0.0, statistics[i], sizes.a.z == 1u);",
+            "let mean = select(0.0, statistics[i], sizes.subtracts_mean == 1u);",
             "let mean = 0.0;",
         ),
         (

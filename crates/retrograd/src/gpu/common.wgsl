@@ -1,15 +1,10 @@
-// Shared by all kernels: workgroups of 64 invocations, numbers that depend on the batch in
-// `sizes`, sums over a workgroup in a fixed order, and functions with a stated accuracy.
+// Shared by all kernels: workgroups of 64 invocations, sums over a workgroup in a fixed order, and
+// functions with a stated accuracy. Behind it comes a kernel's file, which begins with the numbers
+// that depend on the batch: `struct Sizes`, of up to 16 u32, which Rust sets by name.
 
 // Activations, their gradients and the weights that kernels read. Mixed precision compiles the same
 // files with f16 here; sums, statistics, losses and the weights' gradients stay f32.
 alias real = f32;
-
-struct Sizes {
-    a: vec4<u32>,
-    b: vec4<u32>,
-}
-@group(0) @binding(0) var<uniform> sizes: Sizes;
 
 // The number of a workgroup whose grid was folded into two dimensions.
 fn group_number(group: vec3<u32>, groups: vec3<u32>) -> u32 {

@@ -461,6 +461,12 @@ impl Gpu {
         lock(&self.pipelines).insert(key, pipeline.clone());
         pipeline
     }
+
+    /// The entry points that were compiled so far.
+    #[cfg(test)]
+    pub(crate) fn recorded(&self) -> Vec<&'static str> {
+        lock(&self.pipelines).keys().map(|key| key.2).collect()
+    }
 }
 
 /// What makes a buffer larger, and so what would make it fit.

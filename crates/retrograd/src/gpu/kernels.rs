@@ -1,42 +1,178 @@
-//! The WGSL files, each with the shared functions before it.
+//! WGSL files as kernels: the shared functions before each, and the numbers that it reads by name.
+//!
+//! A layer's file is declared beside the layer; here are the device's own.
+
+use std::sync::OnceLock;
 
 use super::precision::with_f16;
+use crate::{Error, Result};
 
 /// A WGSL file.
 pub(crate) struct Kernel {
+    /// Its path below `src`.
     pub name: &'static str,
-    pub source: &'static str,
+    source: &'static str,
+    /// The fields of its `struct Sizes`, in order.
+    fields: OnceLock<Vec<&'static str>>,
 }
 
+/// The most fields of a `struct Sizes`.
+const MAX_SIZES: usize = 16;
+
 impl Kernel {
+    pub const fn new(name: &'static str, source: &'static str) -> Self {
+        let fields = OnceLock::new();
+        Kernel {
+            name,
+            source,
+            fields,
+        }
+    }
+
     /// What is compiled: the shared functions, then the file; with 16-bit activations where asked.
     pub fn text(&self, half: bool) -> String {
         let text = format!("{COMMON}\n{}", self.source);
         if half { with_f16(&text) } else { text }
     }
+
+    /// The words of the file's `struct Sizes`: named fields with their numbers, the others 0. A batch
+    /// whose indices don't fit 32 bits was refused before.
+    pub fn sizes(&self, named: &[(&'static str, usize)]) -> Result<[u32; MAX_SIZES]> {
+        let fields = self.fields.get_or_init(|| fields(self.source));
+        let mut words = [0; MAX_SIZES];
+        for &(name, size) in named {
+            let place = fields.iter().position(|&field| field == name);
+            let word = place.and_then(|place| words.get_mut(place));
+            *word.ok_or_else(|| self.no_size(name, fields))? = size as u32;
+        }
+        Ok(words)
+    }
+
+    /// A name that the file doesn't have: a mistake in the code that records it.
+    fn no_size(&self, name: &str, fields: &[&str]) -> Error {
+        Error::Gpu {
+            what: format!("{} has no size {name:?}", self.name),
+            advice: format!(
+                "name one of the first {MAX_SIZES} fields of its struct Sizes: {}",
+                fields.join(", ")
+            ),
+        }
+    }
+}
+
+/// The names of the fields of `struct Sizes`, which are all u32; none where there is no such struct.
+fn fields(source: &'static str) -> Vec<&'static str> {
+    let body = source.split_once("struct Sizes {").map_or("", |s| s.1);
+    let body = body.split_once("\n}").map_or(body, |s| s.0);
+    let lines = body.lines().map(|line| line.split("//").next());
+    lines
+        .flatten()
+        .flat_map(|line| line.split(','))
+        .filter_map(|field| Some(field.split_once(':')?.0.trim()))
+        .collect()
 }
 
 const COMMON: &str = include_str!("common.wgsl");
 
-macro_rules! kernels {
-    ($($name:ident = $path:literal;)*) => {
-        $(pub(crate) static $name: Kernel = Kernel { name: $path, source: include_str!($path) };)*
-    };
-}
+pub(crate) static CAST: Kernel = Kernel::new("gpu/cast.wgsl", include_str!("cast.wgsl"));
+pub(crate) static COMPRESS: Kernel =
+    Kernel::new("gpu/compress.wgsl", include_str!("compress.wgsl"));
+pub(crate) static ELEMENTWISE: Kernel =
+    Kernel::new("gpu/elementwise.wgsl", include_str!("elementwise.wgsl"));
+pub(crate) static LOSS: Kernel = Kernel::new("gpu/loss.wgsl", include_str!("loss.wgsl"));
+pub(crate) static OPTIMIZER: Kernel =
+    Kernel::new("gpu/optimizer.wgsl", include_str!("optimizer.wgsl"));
 
-kernels! {
-    ACTIVATION = "../layer/activation/activation.wgsl";
-    CONV2D = "../layer/conv2d/conv2d.wgsl";
-    CONV_TRANSPOSE2D = "../layer/conv_transpose2d/conv_transpose2d.wgsl";
-    DENSE = "../layer/dense/dense.wgsl";
-    DROPOUT = "../layer/dropout/dropout.wgsl";
-    KAN = "../layer/kan/kan.wgsl";
-    NORM = "../layer/norm/norm.wgsl";
-    POOL = "../layer/pool/pool.wgsl";
-    UPSAMPLE = "../layer/upsample/upsample.wgsl";
-    CAST = "cast.wgsl";
-    COMPRESS = "compress.wgsl";
-    ELEMENTWISE = "elementwise.wgsl";
-    LOSS = "loss.wgsl";
-    OPTIMIZER = "optimizer.wgsl";
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::gpu::{Choice, Gpu, GpuNetwork, GpuOptimizer, LossScale, TrainOptions};
+    use crate::network::Network;
+    use crate::optim::OptimizerSpec;
+    use crate::{Loss, Model, Target};
+
+    static LITTLE: Kernel = Kernel::new(
+        "gpu/little.wgsl",
+        "struct Other {\n    left: f32,\n}\nstruct Sizes {\n    rows: u32, // first: of x\n    \
+         // a line of its own\n    weight: u32, bias: u32\n}\nstruct Last {\n    right: u32,\n}\n",
+    );
+
+    #[test]
+    fn sizes_lie_where_the_file_declares_them() {
+        let words = LITTLE.sizes(&[("bias", 7), ("rows", 5)]).unwrap();
+        assert_eq!(words[..4], [5, 0, 7, 0]);
+    }
+
+    #[test]
+    fn a_size_that_the_file_has_not_is_an_error_with_both_names() {
+        for name in ["wieght", "left", "right", "first"] {
+            let error = LITTLE.sizes(&[(name, 1)]).unwrap_err().to_string();
+            assert!(
+                error.contains("gpu/little.wgsl") && error.contains(name),
+                "{error}"
+            );
+            assert!(error.contains("rows, weight, bias"), "{error}");
+        }
+    }
+
+    /// The entry points of the WGSL files in a folder and below.
+    fn entries(folder: &Path, found: &mut Vec<String>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                entries(&path, found);
+            } else if path.extension().is_some_and(|e| e == "wgsl") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                for kernel in text.split("@compute").skip(1) {
+                    let name = kernel.split_once("fn ").unwrap().1.split('(').next();
+                    found.push(name.unwrap().to_string());
+                }
+            }
+        }
+    }
+
+    /// A native step and one with gradients sent to the CPU.
+    fn step(on_gpu: &mut GpuNetwork, target: &Target<f32>, loss: Loss) {
+        let x = vec![0.25; 2 * on_gpu.network().input_len()];
+        let mut adam = GpuOptimizer::new(on_gpu, OptimizerSpec::adam(1e-3)).unwrap();
+        on_gpu
+            .train_step_gpu_native(&x, target, loss, &mut adam)
+            .unwrap();
+        let options = TrainOptions::default();
+        on_gpu
+            .loss_and_gradients(&x, target, loss, &options)
+            .unwrap();
+        on_gpu.gradients_f16().unwrap();
+    }
+
+    #[test]
+    fn every_kernel_is_recorded_with_sizes_that_its_file_has() {
+        let spec = r#"{"input":[2,8,8],"layers":[
+            {"kind":"conv2d","out":4,"kernel":3,"padding":1},{"kind":"batch_norm2d"},
+            {"kind":"relu"},{"kind":"max_pool2d","kernel":2},{"kind":"upsample","scale":2},
+            {"kind":"add","with":2},{"kind":"concat","with":0},
+            {"kind":"conv_transpose2d","out":2,"kernel":2,"stride":2},{"kind":"flatten"},
+            {"kind":"dropout","p":0.5},{"kind":"dense","out":6},{"kind":"normalize"},
+            {"kind":"kan","out":3}]}"#;
+        let network = Network::new(&serde_json::from_str(spec).unwrap()).unwrap();
+        let params = network.init(0);
+        let gpu = Gpu::open(&Choice::Auto).unwrap();
+        let scale = LossScale::default();
+        let mut in_f32 = GpuNetwork::new(&gpu, &network, &params).unwrap();
+        step(&mut in_f32, &Target::values(vec![0.5; 6]), Loss::Mse);
+        let mut mixed = GpuNetwork::mixed(&gpu, &network, &params, scale).unwrap();
+        step(&mut mixed, &Target::classes(vec![0, 2]), Loss::CrossEntropy);
+        let recorded = gpu.recorded();
+        let mut wanted = Vec::new();
+        entries(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
+            &mut wanted,
+        );
+        assert!(wanted.len() >= 30, "{wanted:?}");
+        for entry in wanted {
+            assert!(recorded.contains(&&entry[..]), "{entry} is never recorded");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::device::Gpu;
 use super::kernels::{ELEMENTWISE, Kernel};
 use super::precision::real_words;
-use super::recording::{Part, Recording, Sizes};
+use super::recording::{Part, Recording};
 use crate::Result;
 use crate::layer::TENSORS;
 
@@ -45,20 +45,19 @@ pub(crate) struct Io<'a> {
 }
 
 impl Io<'_> {
-    /// Adds a kernel of this layer.
+    /// Adds a kernel of this layer; see [`Recording::dispatch`].
     pub fn run(
         &self,
         recording: &mut Recording,
         (kernel, entry): (&Kernel, &'static str),
         constants: &[(&'static str, f64)],
-        sizes: &[usize],
+        sizes: &[(&'static str, usize)],
         buffers: &[&Part],
         groups: usize,
     ) -> Result<()> {
         let label = format!("{} {entry}", self.name);
         let target = (kernel, entry);
-        let sizes = numbers(sizes);
-        recording.dispatch(self.gpu, &label, target, constants, &sizes, buffers, groups)
+        recording.dispatch(self.gpu, &label, target, constants, sizes, buffers, groups)
     }
 
     /// Copies or adds rows: a buffer with the length of a row, the stride of rows and the place of
@@ -72,13 +71,13 @@ impl Io<'_> {
         adds: bool,
     ) -> Result<()> {
         let sizes = [
-            rows,
-            len,
-            from_stride,
-            from_at,
-            to_stride,
-            to_at,
-            adds.into(),
+            ("rows", rows),
+            ("row_len", len),
+            ("from_stride", from_stride),
+            ("from_start", from_at),
+            ("to_stride", to_stride),
+            ("to_start", to_at),
+            ("adds", adds.into()),
         ];
         let kernel = (&ELEMENTWISE, "copy_rows");
         self.run(
@@ -95,15 +94,6 @@ impl Io<'_> {
     pub fn at(&self, slot: usize) -> usize {
         self.ranges[slot].start
     }
-}
-
-/// Up to eight sizes; a batch whose indices don't fit 32 bits was refused before.
-pub(crate) fn numbers(sizes: &[usize]) -> Sizes {
-    let mut numbers = [0; 8];
-    for (to, &size) in numbers.iter_mut().zip(sizes) {
-        *to = size as u32;
-    }
-    numbers
 }
 
 /// Workgroups of 64 for that many invocations.

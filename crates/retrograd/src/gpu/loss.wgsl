@@ -3,6 +3,14 @@
 override KIND: u32 = 0u;         // 0 mse and sum_squares, 1 l1, 2 huber, 3 bce_logits
 override WEIGHTED: bool = false;
 
+struct Sizes {
+    elements: u32,
+    rows: u32,
+    classes: u32,
+    pieces: u32,  // of the sum, one per workgroup
+}
+@group(0) @binding(0) var<uniform> sizes: Sizes;
+
 // The first and the last of the step's constants; all of them are in optimizer.wgsl.
 struct Step {
     scale: f32,          // 1 / W
@@ -47,7 +55,7 @@ fn element(y: f32, t: f32) -> vec2<f32> {
     }
 }
 
-// sizes.a: elements. A workgroup owns 1024 of them.
+// A workgroup owns 1024 elements.
 @compute @workgroup_size(64)
 fn loss_elements(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -55,7 +63,7 @@ fn loss_elements(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let number = group_number(group, groups);
-    let end = min(number * 1024u + 1024u, sizes.a.x);
+    let end = min(number * 1024u + 1024u, sizes.elements);
     let scale = gradient_scale();
     var sum = 0.0;
     for (var i = number * 1024u + lane; i < end; i += 64u) {
@@ -68,12 +76,12 @@ fn loss_elements(
         d_y[i] = real(w * both.y * scale);
     }
     let total = sum_lanes(lane, vec4<f32>(sum)).x;
-    if (lane == 0u && number < sizes.a.z) {
+    if (lane == 0u && number < sizes.pieces) {
         partial[number] = total * step.scale;
     }
 }
 
-// Cross-entropy: an invocation owns a row. sizes.a: rows, classes, workgroups.
+// Cross-entropy: an invocation owns a row.
 @group(0) @binding(2) var<storage, read> target_classes: array<u32>;
 
 @compute @workgroup_size(64)
@@ -85,8 +93,8 @@ fn loss_rows(
     let number = group_number(group, groups);
     let row = number * 64u + lane;
     var value = 0.0;
-    if (row < sizes.a.x) {
-        let classes = sizes.a.y;
+    if (row < sizes.rows) {
+        let classes = sizes.classes;
         let at = row * classes;
         var w = 1.0;
         if (WEIGHTED) {
@@ -115,7 +123,7 @@ fn loss_rows(
         d_y[at + class_of_row] = real(-others);
     }
     let total = sum_lanes(lane, vec4<f32>(value)).x;
-    if (lane == 0u && number < sizes.a.z) {
+    if (lane == 0u && number < sizes.pieces) {
         partial[number] = total * step.scale;
     }
 }

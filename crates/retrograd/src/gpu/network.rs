@@ -7,7 +7,7 @@ use half::f16;
 
 use super::device::{Gpu, storage_usage};
 use super::kernels::COMPRESS;
-use super::layer::{groups, numbers};
+use super::layer::groups;
 use super::optimizer::StepConstants;
 use super::plan::{Plan, Shared, fixed_parts, key_words};
 use super::precision::{LossScale, Precision, Scale, from_device, real_words, to_device};
@@ -317,7 +317,7 @@ impl GpuNetwork {
                 "compress",
                 (&COMPRESS, "compress"),
                 &[],
-                &numbers(&[len]),
+                &[("len", len)],
                 &[&self.grads, &residual, &packed],
                 groups(words),
             )?;

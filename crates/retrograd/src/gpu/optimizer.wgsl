@@ -5,6 +5,17 @@ override KIND: u32 = 1u;         // 0 sgd, 1 sgd with momentum, 2 adam and adamw
 override SLOTS: u32 = 1024u;     // of the rings of status and loss scales
 override GROWTH: f32 = 2000.0;   // good steps until the loss scale is doubled
 
+struct Sizes {
+    len: u32,            // of the flat vector
+    first: u32,          // parameter of the update
+    end: u32,            // of the update
+    norm_pieces: u32,
+    loss_pieces: u32,
+    writes_status: u32,  // 1 for one update of a step
+    not_a_number: u32,   // the bits of a NaN, which WGSL cannot write
+}
+@group(0) @binding(0) var<uniform> sizes: Sizes;
+
 struct Step {
     scale: f32,
     share: f32,
@@ -59,7 +70,7 @@ fn clipped(g: vec4<f32>, limit: f32) -> vec4<f32> {
 @group(0) @binding(2) var<storage, read> scales_in: array<Before>;
 @group(0) @binding(3) var<uniform> unscale_step: Step;
 
-// sizes.a.x: parameters. Scales are powers of two: nothing is rounded.
+// Scales are powers of two: nothing is rounded.
 @compute @workgroup_size(64)
 fn optimizer_unscale(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -67,7 +78,7 @@ fn optimizer_unscale(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let index = group_number(group, groups) * 64u + lane;
-    if (index < sizes.a.x) {
+    if (index < sizes.len) {
         let scale = unscale_step.share * scales_in[unscale_step.scale_at].scale;
         grads_out[index] = grads_out[index] / scale;
     }
@@ -79,7 +90,6 @@ fn optimizer_unscale(
 @group(0) @binding(3) var<storage, read_write> norms: array<f32>;
 @group(0) @binding(4) var<uniform> norm_step: Step;
 
-// sizes.a: parameters, pieces.
 @compute @workgroup_size(64)
 fn optimizer_norm(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -87,20 +97,19 @@ fn optimizer_norm(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let number = group_number(group, groups);
-    let end = min(number * 1024u + 1024u, (sizes.a.x + 3u) / 4u);
+    let end = min(number * 1024u + 1024u, (sizes.len + 3u) / 4u);
     var sum = vec4<f32>();
     for (var j = number * 1024u + lane; j < end; j += 64u) {
-        let g = select(vec4<f32>(), grads[j], within(j, 0u, sizes.a.x));
+        let g = select(vec4<f32>(), grads[j], within(j, 0u, sizes.len));
         let c = clipped(g, norm_step.clip_element);
         sum += c * c;
     }
     let sums = sum_lanes(lane, sum);
     var total = (sums.x + sums.y) + (sums.z + sums.w);
     if (norm_step.before != norm_step.slot && status_in[norm_step.before].y == FAILED) {
-        // All ones: not a number.
-        total = bitcast<f32>(sizes.b.x);
+        total = bitcast<f32>(sizes.not_a_number);
     }
-    if (lane == 0u && number < sizes.a.y) {
+    if (lane == 0u && number < sizes.norm_pieces) {
         norms[number] = total;
     }
 }
@@ -128,8 +137,7 @@ fn next_scale(now: Before, flag: f32) -> vec2<f32> {
     return vec2<f32>(now.scale, now.good + select(0.0, 1.0, flag == UPDATED));
 }
 
-// sizes.a: first parameter, end, pieces of the norm, pieces of the loss; sizes.b: 1 to write the
-// status. A workgroup owns 1024 parameters, each sums the pieces of the norm anew, which costs more
+// A workgroup owns 1024 parameters, each sums the pieces of the norm anew, which costs more
 // than the update of 256; an invocation takes four at a time, which halves the time of the update on
 // software Vulkan.
 @compute @workgroup_size(64)
@@ -140,16 +148,16 @@ fn optimizer_update(
 ) {
     let number = group_number(group, groups);
     var sums = vec4<f32>();
-    for (var i = lane; i < sizes.a.z; i += 64u) {
+    for (var i = lane; i < sizes.norm_pieces; i += 64u) {
         sums.x += norms_in[i];
     }
-    for (var i = lane; i < sizes.a.w; i += 64u) {
+    for (var i = lane; i < sizes.loss_pieces; i += 64u) {
         sums.y += losses[i];
     }
     let totals = sum_lanes(lane, sums);
     let good = is_finite(totals.x) && is_finite(totals.y);
     let now = scales[step.slot];
-    if (sizes.b.x == 1u && number == 0u && lane == 0u) {
+    if (sizes.writes_status == 1u && number == 0u && lane == 0u) {
         let is_scaled = step.scale_at == step.slot;
         var flag = UPDATED;
         if (!good) {
@@ -173,10 +181,10 @@ fn optimizer_update(
     let pair = step.of_t[unknown / 2u];
     let rate = select(pair.x, pair.z, unknown % 2u == 1u);
     let correction2_sqrt = select(pair.y, pair.w, unknown % 2u == 1u);
-    let start = sizes.a.x / 4u + number * 256u;
-    let end = min(start + 256u, (sizes.a.y + 3u) / 4u);
+    let start = sizes.first / 4u + number * 256u;
+    let end = min(start + 256u, (sizes.end + 3u) / 4u);
     for (var j = start + lane; j < end; j += 64u) {
-        let mine = within(j, sizes.a.x, sizes.a.y);
+        let mine = within(j, sizes.first, sizes.end);
         let before = params[j];
         var p = before;
         var g = clipped(grads_in[j], step.clip_element) * factor + step.decay * p;

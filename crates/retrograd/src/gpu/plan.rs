@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::device::{Gpu, storage_usage};
 use super::kernels::{CAST, OPTIMIZER};
-use super::layer::{Io, Lengths, Record, groups, numbers};
+use super::layer::{Io, Lengths, Record, groups};
 use super::precision::{real_bytes, real_words};
 use super::recording::{Part, Recording};
 use crate::network::Network;
@@ -287,7 +287,7 @@ impl Plan {
             "optimizer_unscale",
             (&OPTIMIZER, "optimizer_unscale"),
             &[],
-            &numbers(&[len]),
+            &[("len", len)],
             &[shared.grads, shared.scales, &self.step],
             groups(len),
         )
@@ -380,7 +380,7 @@ impl Plan {
                 "cast_weights",
                 (&CAST, "cast_weights"),
                 &[],
-                &numbers(&[len]),
+                &[("len", len)],
                 &[shared.master, shared.params],
                 groups(len),
             )?;

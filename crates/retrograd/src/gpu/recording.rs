@@ -41,9 +41,6 @@ pub(crate) struct Recording {
     half: bool,
 }
 
-/// Sizes that a kernel reads: eight numbers, meaning as in its file.
-pub(crate) type Sizes = [u32; 8];
-
 impl Recording {
     /// An empty one, of kernels with 16-bit activations or without.
     pub fn new(half: bool) -> Self {
@@ -51,15 +48,16 @@ impl Recording {
         Recording { dispatches, half }
     }
 
-    /// Adds a kernel. `buffers` are its bindings from 1 on (0 holds the sizes), `groups` the
-    /// number of workgroups, folded into a second dimension where one is not enough.
+    /// Adds a kernel. `sizes` are fields of its file's `struct Sizes`, `buffers` its bindings from 1
+    /// on (0 holds the sizes), `groups` the number of workgroups, folded into a second dimension
+    /// where one is not enough.
     pub fn dispatch(
         &mut self,
         gpu: &Gpu,
         label: &str,
         (kernel, entry): (&Kernel, &'static str),
         constants: &[(&'static str, f64)],
-        sizes: &Sizes,
+        sizes: &[(&'static str, usize)],
         buffers: &[&Part],
         groups: usize,
     ) -> Result<()> {
@@ -67,7 +65,7 @@ impl Recording {
         let pipeline = gpu.pipeline(kernel, self.half, entry, constants);
         let sizes = gpu.constant(
             "sizes",
-            bytemuck::cast_slice(sizes),
+            bytemuck::cast_slice(&kernel.sizes(sizes)?),
             wgpu::BufferUsages::UNIFORM,
         );
         let mut entries = vec![wgpu::BindGroupEntry {

@@ -1,7 +1,7 @@
 //! Training steps: native (all on the device) and hybrid (the optimizer on the CPU).
 
 use super::kernels::{LOSS, OPTIMIZER};
-use super::layer::{flag, numbers};
+use super::layer::flag;
 use super::network::{GpuNetwork, Planned};
 use super::optimizer::{GpuOptimizer, StepConstants};
 use super::plan::{Plan, STEP_BYTES, Shared, StepKey, key_words};
@@ -74,13 +74,17 @@ fn record_loss(
         ("KIND", f64::from(loss_kind(loss).min(3))),
         ("WEIGHTED", flag(weighted)),
     ];
-    let (entry, pieces, sizes) = if loss == Loss::CrossEntropy {
-        let pieces = rows.div_ceil(64);
-        ("loss_rows", pieces, [rows, outputs / rows.max(1), pieces])
+    let (entry, pieces) = if loss == Loss::CrossEntropy {
+        ("loss_rows", rows.div_ceil(64))
     } else {
-        let pieces = outputs.div_ceil(1024);
-        ("loss_elements", pieces, [outputs, 0, pieces])
+        ("loss_elements", outputs.div_ceil(1024))
     };
+    let sizes = [
+        ("elements", outputs),
+        ("rows", rows),
+        ("classes", outputs / rows.max(1)),
+        ("pieces", pieces),
+    ];
     // The rows' kernel has no branches on the kind.
     let constants = if entry == "loss_rows" {
         &constants[1..]
@@ -92,7 +96,7 @@ fn record_loss(
         entry,
         (&LOSS, entry),
         constants,
-        &numbers(&sizes),
+        &sizes,
         &[
             plan.output(),
             &plan.target,
@@ -125,7 +129,11 @@ fn record_update(
         "optimizer_norm",
         (&OPTIMIZER, "optimizer_norm"),
         &[],
-        &[len as u32, pieces as u32, 0, 0, u32::MAX, 0, 0, 0],
+        &[
+            ("len", len),
+            ("norm_pieces", pieces),
+            ("not_a_number", f32::NAN.to_bits() as usize),
+        ],
         &[shared.grads, &status.ring, norms, &plan.step],
         pieces,
     )?;
@@ -142,18 +150,18 @@ fn record_update(
     };
     for (i, range) in shared.network.layout().trainable().enumerate() {
         let sizes = [
-            range.start,
-            range.end,
-            pieces,
-            loss_pieces,
-            usize::from(i == 0),
+            ("first", range.start),
+            ("end", range.end),
+            ("norm_pieces", pieces),
+            ("loss_pieces", loss_pieces),
+            ("writes_status", usize::from(i == 0)),
         ];
         recording.dispatch(
             gpu,
             "optimizer_update",
             (&OPTIMIZER, "optimizer_update"),
             &constants,
-            &numbers(&sizes),
+            &sizes,
             &[
                 shared.master,
                 shared.grads,

@@ -3,6 +3,11 @@
 override KIND: u32 = 0u;  // 0 identity, 1 relu, 2 leaky relu, 3 silu, 4 gelu, 5 tanh, 6 sigmoid, 7 elu
 override SLOPE: f32 = 0.01;  // of leaky relu; elu's alpha
 
+struct Sizes {
+    elements: u32,
+}
+@group(0) @binding(0) var<uniform> sizes: Sizes;
+
 @group(0) @binding(1) var<storage, read> x: array<real>;
 @group(0) @binding(2) var<storage, read_write> y: array<real>;
 
@@ -69,7 +74,6 @@ fn slope_at(x: f32, y: f32) -> f32 {
     }
 }
 
-// sizes.a.x: elements.
 @compute @workgroup_size(64)
 fn activation_forward(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -77,7 +81,7 @@ fn activation_forward(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let index = group_number(group, groups) * 64u + lane;
-    if (index < sizes.a.x) {
+    if (index < sizes.elements) {
         y[index] = real(value_at(f32(x[index])));
     }
 }
@@ -94,7 +98,7 @@ fn activation_backward(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let index = group_number(group, groups) * 64u + lane;
-    if (index < sizes.a.x) {
+    if (index < sizes.elements) {
         let slope = slope_at(f32(x[index]), f32(y_in[index]));
         d_x[index] = real(f32(d_y[index]) * slope);
     }

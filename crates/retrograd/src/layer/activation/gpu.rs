@@ -2,9 +2,14 @@
 
 use super::Activation;
 use crate::Result;
-use crate::gpu::kernels::ACTIVATION;
+use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Record, groups};
 use crate::gpu::recording::{Part, Recording};
+
+static ACTIVATION: Kernel = Kernel::new(
+    "layer/activation/activation.wgsl",
+    include_str!("activation.wgsl"),
+);
 
 impl Activation {
     fn constants(self) -> [(&'static str, f64); 2] {
@@ -28,7 +33,7 @@ impl Record for Activation {
             recording,
             (&ACTIVATION, "activation_forward"),
             &self.constants(),
-            &[io.x_len],
+            &[("elements", io.x_len)],
             &[io.x, io.y],
             groups(io.x_len),
         )
@@ -46,7 +51,7 @@ impl Record for Activation {
             recording,
             (&ACTIVATION, "activation_backward"),
             &self.constants(),
-            &[io.x_len],
+            &[("elements", io.x_len)],
             &[io.x, io.y, d_y, d_x],
             groups(io.x_len),
         )

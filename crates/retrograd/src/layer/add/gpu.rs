@@ -12,7 +12,7 @@ impl Record for Add {
             recording,
             (&ELEMENTWISE, "add"),
             &[],
-            &[io.y_len],
+            &[("elements", io.y_len)],
             &[io.x, io.y, io.other],
             groups(io.y_len),
         )

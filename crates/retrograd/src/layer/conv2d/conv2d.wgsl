@@ -16,6 +16,17 @@ override BIAS: bool = true;
 override GROUP_IN: u32 = 2u;    // INPUTS / GROUPS
 override GROUP_OUT: u32 = 4u;   // OUTPUTS / GROUPS
 
+struct Sizes {
+    samples: u32,
+    weight: u32,         // where W begins in the flat vector
+    bias: u32,           // and the bias
+    trains_weight: u32,  // 1 where W is trained
+    trains_bias: u32,
+    piece_len: u32,      // positions in a piece of a long sum
+    pieces: u32,
+}
+@group(0) @binding(0) var<uniform> sizes: Sizes;
+
 // conv2d_forward
 @group(0) @binding(1) var<storage, read> x: array<real>;
 @group(0) @binding(2) var<storage, read> params: array<real>;
@@ -34,7 +45,7 @@ fn pixel(plane: u32, row: i32, column: i32) -> real {
     return select(real(0.0), x[plane + u32(at)], inside);
 }
 
-// sizes.a: samples, offset of W, offset of the bias. An invocation owns 4 channels x 4 pixels.
+// An invocation owns 4 channels x 4 pixels.
 @compute @workgroup_size(64)
 fn conv2d_forward(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -48,7 +59,7 @@ fn conv2d_forward(
     let first = (index % tiles) * 4u;
     let block = (index / tiles) % (GROUPS * blocks);
     let n = index / (tiles * GROUPS * blocks);
-    if (n >= sizes.a.x) {
+    if (n >= sizes.samples) {
         return;
     }
     let g = block / blocks;
@@ -61,7 +72,7 @@ fn conv2d_forward(
     var s = array<vec4<f32>, 4>();
     if (BIAS) {
         for (var a = 0u; a < 4u; a++) {
-            s[a] = vec4<f32>(f32(params[sizes.a.z + min(o + a, OUTPUTS - 1u)]));
+            s[a] = vec4<f32>(f32(params[sizes.bias + min(o + a, OUTPUTS - 1u)]));
         }
     }
     for (var i = 0u; i < GROUP_IN; i++) {
@@ -76,7 +87,7 @@ fn conv2d_forward(
                     pixel(plane, r.z + down, c.z + right),
                     pixel(plane, r.w + down, c.w + right),
                 );
-                let at = sizes.a.y + ((o * GROUP_IN + i) * KERNEL + u) * KERNEL + v;
+                let at = sizes.weight + ((o * GROUP_IN + i) * KERNEL + u) * KERNEL + v;
                 s[0] += vec4<f32>(params[at] * seen);
                 s[1] += vec4<f32>(params[at + step] * seen);
                 s[2] += vec4<f32>(params[at + 2u * step] * seen);
@@ -97,7 +108,7 @@ fn conv2d_forward(
 @group(0) @binding(2) var<storage, read> d_y: array<real>;
 @group(0) @binding(3) var<storage, read_write> partial: array<f32>;
 
-// sizes.a: samples, positions per piece, pieces. A workgroup owns one place (i, u, v) of the
+// A workgroup owns one place (i, u, v) of the
 // kernel, or the bias behind them, of 4 output channels, in one piece.
 // partial: [piece][out][places].
 @compute @workgroup_size(64)
@@ -120,8 +131,8 @@ fn conv2d_backward_weight(
     let i = min(place / (KERNEL * KERNEL), GROUP_IN - 1u);
     let down = i32((place / KERNEL) % KERNEL) * DILATION - PADDING;
     let right = i32(place % KERNEL) * DILATION - PADDING;
-    let start = piece * sizes.a.y;
-    let end = min(start + sizes.a.y, sizes.a.x * pixels);
+    let start = piece * sizes.piece_len;
+    let end = min(start + sizes.piece_len, sizes.samples * pixels);
     var s = vec4<f32>();
     for (var q = start + lane; q < end; q += 64u) {
         let n = q / pixels;
@@ -135,7 +146,7 @@ fn conv2d_backward_weight(
         s += vec4<f32>(seen * d);
     }
     let total = sum_lanes(lane, s);
-    if (lane < 4u && within + lane < GROUP_OUT && piece < sizes.a.z) {
+    if (lane < 4u && within + lane < GROUP_OUT && piece < sizes.pieces) {
         partial[(piece * OUTPUTS + o + lane) * places + place] = total[lane];
     }
 }
@@ -144,7 +155,6 @@ fn conv2d_backward_weight(
 @group(0) @binding(1) var<storage, read> partial_in: array<f32>;
 @group(0) @binding(2) var<storage, read_write> d_params: array<f32>;
 
-// sizes.a: pieces, offset of W, offset of the bias; sizes.b: whether W and the bias are trained.
 @compute @workgroup_size(64)
 fn conv2d_reduce_weight(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -158,15 +168,15 @@ fn conv2d_reduce_weight(
         return;
     }
     var total = 0.0;
-    for (var piece = 0u; piece < sizes.a.x; piece++) {
+    for (var piece = 0u; piece < sizes.pieces; piece++) {
         total += partial_in[piece * OUTPUTS * places + index];
     }
     let o = index / places;
     let place = index % places;
-    if (place < kernel && sizes.b.x == 1u) {
-        d_params[sizes.a.y + o * kernel + place] = total;
-    } else if (place == kernel && sizes.b.y == 1u) {
-        d_params[sizes.a.z + o] = total;
+    if (place < kernel && sizes.trains_weight == 1u) {
+        d_params[sizes.weight + o * kernel + place] = total;
+    } else if (place == kernel && sizes.trains_bias == 1u) {
+        d_params[sizes.bias + o] = total;
     }
 }
 
@@ -187,7 +197,7 @@ fn shown(at: i32, size: i32, which: i32) -> i32 {
     return select(-1, mirrored + PADDING, at < size - 1 && mirrored < size + PADDING);
 }
 
-// sizes.a: samples, offset of W. An invocation owns 4 input channels of one pixel.
+// An invocation owns 4 input channels of one pixel.
 @compute @workgroup_size(64)
 fn conv2d_backward_input(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -200,7 +210,7 @@ fn conv2d_backward_input(
     let p = index % pixels;
     let block = (index / pixels) % (GROUPS * blocks);
     let n = index / (pixels * GROUPS * blocks);
-    if (n >= sizes.a.x) {
+    if (n >= sizes.samples) {
         return;
     }
     let g = block / blocks;
@@ -230,7 +240,7 @@ fn conv2d_backward_input(
                     for (var q = 0u; q < GROUP_OUT; q++) {
                         let o = g * GROUP_OUT + q;
                         let d = d_y_in[(n * OUTPUTS + o) * u32(OUT_HEIGHT * OUT_WIDTH) + u32(r * OUT_WIDTH + c)];
-                        let at = sizes.a.y + ((o * GROUP_IN + within) * KERNEL + u) * KERNEL + v;
+                        let at = sizes.weight + ((o * GROUP_IN + within) * KERNEL + u) * KERNEL + v;
                         let w = vec4<real>(params[at], params[at + step], params[at + 2u * step], params[at + 3u * step]);
                         s += vec4<f32>(d * w);
                     }

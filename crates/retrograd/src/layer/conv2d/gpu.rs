@@ -2,10 +2,12 @@
 
 use super::Conv2d;
 use crate::Result;
-use crate::gpu::kernels::CONV2D;
+use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Lengths, Record, flag, groups, pieces};
 use crate::gpu::recording::{Part, Recording};
 use crate::network::PaddingMode;
+
+static CONV2D: Kernel = Kernel::new("layer/conv2d/conv2d.wgsl", include_str!("conv2d.wgsl"));
 
 impl Conv2d {
     fn constants(&self) -> Vec<(&'static str, f64)> {
@@ -51,7 +53,11 @@ impl Record for Conv2d {
             recording,
             (&CONV2D, "conv2d_forward"),
             &self.constants(),
-            &[io.samples, io.at(0), io.at(1)],
+            &[
+                ("samples", io.samples),
+                ("weight", io.at(0)),
+                ("bias", io.at(1)),
+            ],
             &[io.x, io.params, io.y],
             groups(io.samples * blocks * self.out_pixels().div_ceil(4)),
         )
@@ -73,7 +79,11 @@ impl Record for Conv2d {
                 recording,
                 (&CONV2D, "conv2d_backward_weight"),
                 &constants,
-                &[io.samples, piece, pieces],
+                &[
+                    ("samples", io.samples),
+                    ("piece_len", piece),
+                    ("pieces", pieces),
+                ],
                 &[io.x, d_y, &io.saved[0]],
                 pieces * blocks * self.places(),
             )?;
@@ -81,7 +91,13 @@ impl Record for Conv2d {
                 recording,
                 (&CONV2D, "conv2d_reduce_weight"),
                 &constants,
-                &[pieces, io.at(0), io.at(1), 0, weight.into(), bias.into()],
+                &[
+                    ("pieces", pieces),
+                    ("weight", io.at(0)),
+                    ("bias", io.at(1)),
+                    ("trains_weight", weight.into()),
+                    ("trains_bias", bias.into()),
+                ],
                 &[&io.saved[0], io.grads],
                 groups(self.outputs * self.places()),
             )?;
@@ -92,7 +108,7 @@ impl Record for Conv2d {
                 recording,
                 (&CONV2D, "conv2d_backward_input"),
                 &constants,
-                &[io.samples, io.at(0)],
+                &[("samples", io.samples), ("weight", io.at(0))],
                 &[d_y, io.params, d_x],
                 groups(io.samples * blocks * self.height * self.width),
             )?;

@@ -11,12 +11,21 @@ override STRIDE: i32 = 2;
 override PADDING: i32 = 0;
 override BIAS: bool = true;
 
+struct Sizes {
+    samples: u32,
+    weight: u32,         // where W begins in the flat vector
+    bias: u32,           // and the bias
+    piece_len: u32,      // positions in a piece of a long sum
+    pieces: u32,
+}
+@group(0) @binding(0) var<uniform> sizes: Sizes;
+
 // conv_transpose2d_forward
 @group(0) @binding(1) var<storage, read> x: array<real>;
 @group(0) @binding(2) var<storage, read> params: array<real>;
 @group(0) @binding(3) var<storage, read_write> y: array<real>;
 
-// sizes.a: samples, offset of W, offset of the bias. An invocation owns 4 channels of one pixel
+// An invocation owns 4 channels of one pixel
 // of the output, and gathers.
 @compute @workgroup_size(64)
 fn conv_transpose2d_forward(
@@ -30,13 +39,13 @@ fn conv_transpose2d_forward(
     let p = index % pixels;
     let o = ((index / pixels) % blocks) * 4u;
     let n = index / (pixels * blocks);
-    if (n >= sizes.a.x) {
+    if (n >= sizes.samples) {
         return;
     }
     let step = KERNEL * KERNEL;
     var s = vec4<f32>();
     if (BIAS) {
-        let b = sizes.a.z + o;
+        let b = sizes.bias + o;
         s = vec4<f32>(vec4<real>(params[b], params[b + 1u], params[b + 2u], params[b + 3u]));
     }
     for (var u = 0u; u < KERNEL; u++) {
@@ -53,7 +62,7 @@ fn conv_transpose2d_forward(
             }
             for (var i = 0u; i < INPUTS; i++) {
                 let seen = x[(n * INPUTS + i) * u32(HEIGHT * WIDTH) + u32(r * WIDTH + c)];
-                let at = sizes.a.y + ((i * OUTPUTS + o) * KERNEL + u) * KERNEL + v;
+                let at = sizes.weight + ((i * OUTPUTS + o) * KERNEL + u) * KERNEL + v;
                 let w = vec4<real>(params[at], params[at + step], params[at + 2u * step], params[at + 3u * step]);
                 s += vec4<f32>(seen * w);
             }
@@ -70,7 +79,7 @@ fn conv_transpose2d_forward(
 @group(0) @binding(2) var<storage, read> d_y: array<real>;
 @group(0) @binding(3) var<storage, read_write> partial: array<f32>;
 
-// sizes.a: samples, positions (sample, input pixel) per piece, pieces. A workgroup owns the 4
+// A position is a sample and a pixel of the input. A workgroup owns the 4
 // kernels from i to the output channels o .. o+3 at one place (u, v), in one piece.
 // partial: [piece][in][out][k][k].
 @compute @workgroup_size(64)
@@ -88,8 +97,8 @@ fn conv_transpose2d_backward_weight(
     let o = ((number / kk) % blocks) * 4u;
     let i = (number / (kk * blocks)) % INPUTS;
     let piece = number / (kk * blocks * INPUTS);
-    let start = piece * sizes.a.y;
-    let end = min(start + sizes.a.y, sizes.a.x * pixels);
+    let start = piece * sizes.piece_len;
+    let end = min(start + sizes.piece_len, sizes.samples * pixels);
     var s = vec4<f32>();
     for (var q = start + lane; q < end; q += 64u) {
         let n = q / pixels;
@@ -105,7 +114,7 @@ fn conv_transpose2d_backward_weight(
         s += vec4<f32>(seen * d);
     }
     let total = sum_lanes(lane, s);
-    if (lane < 4u && o + lane < OUTPUTS && piece < sizes.a.z) {
+    if (lane < 4u && o + lane < OUTPUTS && piece < sizes.pieces) {
         partial[((piece * INPUTS + i) * OUTPUTS + o + lane) * kk + place] = total[lane];
     }
 }
@@ -114,7 +123,6 @@ fn conv_transpose2d_backward_weight(
 @group(0) @binding(1) var<storage, read> partial_in: array<f32>;
 @group(0) @binding(2) var<storage, read_write> d_params: array<f32>;
 
-// sizes.a: pieces, offset of W.
 @compute @workgroup_size(64)
 fn conv_transpose2d_reduce_weight(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -127,16 +135,16 @@ fn conv_transpose2d_reduce_weight(
         return;
     }
     var total = 0.0;
-    for (var piece = 0u; piece < sizes.a.x; piece++) {
+    for (var piece = 0u; piece < sizes.pieces; piece++) {
         total += partial_in[piece * len + index];
     }
-    d_params[sizes.a.y + index] = total;
+    d_params[sizes.weight + index] = total;
 }
 
 // conv_transpose2d_backward_bias
 @group(0) @binding(1) var<storage, read> d_y_in: array<real>;
 
-// sizes.a: samples, offset of the bias. A workgroup owns one channel; lanes add runs of 64.
+// A workgroup owns one channel; lanes add runs of 64.
 @compute @workgroup_size(64)
 fn conv_transpose2d_backward_bias(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -145,7 +153,7 @@ fn conv_transpose2d_backward_bias(
 ) {
     let o = group_number(group, groups);
     let pixels = u32(OUT_HEIGHT * OUT_WIDTH);
-    let count = sizes.a.x * pixels;
+    let count = sizes.samples * pixels;
     var total = 0.0;
     for (var first = 0u; first < count; first += 4096u) {
         var run = 0.0;
@@ -158,14 +166,14 @@ fn conv_transpose2d_backward_bias(
     }
     let sum = sum_lanes(lane, vec4<f32>(total, 0.0, 0.0, 0.0));
     if (lane == 0u && o < OUTPUTS) {
-        d_params[sizes.a.y + o] = sum.x;
+        d_params[sizes.bias + o] = sum.x;
     }
 }
 
 // conv_transpose2d_backward_input
 @group(0) @binding(3) var<storage, read_write> d_x: array<real>;
 
-// sizes.a: samples, offset of W. An invocation owns 4 input channels of one pixel.
+// An invocation owns 4 input channels of one pixel.
 @compute @workgroup_size(64)
 fn conv_transpose2d_backward_input(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -179,7 +187,7 @@ fn conv_transpose2d_backward_input(
     let p = index % pixels;
     let i = ((index / pixels) % blocks) * 4u;
     let n = index / (pixels * blocks);
-    if (n >= sizes.a.x) {
+    if (n >= sizes.samples) {
         return;
     }
     let step = OUTPUTS * KERNEL * KERNEL;
@@ -193,7 +201,7 @@ fn conv_transpose2d_backward_input(
                     continue;
                 }
                 let d = d_y_in[(n * OUTPUTS + o) * out_pixels + u32(r * OUT_WIDTH + c)];
-                let at = sizes.a.y + ((i * OUTPUTS + o) * KERNEL + u) * KERNEL + v;
+                let at = sizes.weight + ((i * OUTPUTS + o) * KERNEL + u) * KERNEL + v;
                 let w = vec4<real>(params[at], params[at + step], params[at + 2u * step], params[at + 3u * step]);
                 s += vec4<f32>(d * w);
             }

@@ -2,9 +2,14 @@
 
 use super::ConvTranspose2d;
 use crate::Result;
-use crate::gpu::kernels::CONV_TRANSPOSE2D;
+use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Lengths, Record, flag, groups, pieces};
 use crate::gpu::recording::{Part, Recording};
+
+static CONV_TRANSPOSE2D: Kernel = Kernel::new(
+    "layer/conv_transpose2d/conv_transpose2d.wgsl",
+    include_str!("conv_transpose2d.wgsl"),
+);
 
 impl ConvTranspose2d {
     fn constants(&self) -> Vec<(&'static str, f64)> {
@@ -40,7 +45,11 @@ impl Record for ConvTranspose2d {
             recording,
             (&CONV_TRANSPOSE2D, "conv_transpose2d_forward"),
             &self.constants(),
-            &[io.samples, io.at(0), io.at(1)],
+            &[
+                ("samples", io.samples),
+                ("weight", io.at(0)),
+                ("bias", io.at(1)),
+            ],
             &[io.x, io.params, io.y],
             groups(io.samples * self.outputs.div_ceil(4) * pixels),
         )
@@ -62,7 +71,11 @@ impl Record for ConvTranspose2d {
                 recording,
                 (&CONV_TRANSPOSE2D, "conv_transpose2d_backward_weight"),
                 &constants,
-                &[io.samples, piece, pieces],
+                &[
+                    ("samples", io.samples),
+                    ("piece_len", piece),
+                    ("pieces", pieces),
+                ],
                 &[io.x, d_y, &io.saved[0]],
                 pieces * places,
             )?;
@@ -70,7 +83,7 @@ impl Record for ConvTranspose2d {
                 recording,
                 (&CONV_TRANSPOSE2D, "conv_transpose2d_reduce_weight"),
                 &constants,
-                &[pieces, io.at(0)],
+                &[("pieces", pieces), ("weight", io.at(0))],
                 &[&io.saved[0], io.grads],
                 groups(self.weights()),
             )?;
@@ -80,7 +93,7 @@ impl Record for ConvTranspose2d {
                 recording,
                 (&CONV_TRANSPOSE2D, "conv_transpose2d_backward_bias"),
                 &constants,
-                &[io.samples, io.at(1)],
+                &[("samples", io.samples), ("bias", io.at(1))],
                 &[d_y, io.grads],
                 self.outputs,
             )?;
@@ -90,7 +103,7 @@ impl Record for ConvTranspose2d {
                 recording,
                 (&CONV_TRANSPOSE2D, "conv_transpose2d_backward_input"),
                 &constants,
-                &[io.samples, io.at(0)],
+                &[("samples", io.samples), ("weight", io.at(0))],
                 &[d_y, io.params, d_x],
                 groups(io.samples * self.inputs.div_ceil(4) * pixels),
             )?;

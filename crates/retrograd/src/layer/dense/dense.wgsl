@@ -5,19 +5,27 @@ override INPUTS: u32 = 3u;
 override OUTPUTS: u32 = 2u;
 override BIAS: bool = true;
 
+struct Sizes {
+    rows: u32,
+    weight: u32,         // where W begins in the flat vector
+    bias: u32,           // and the bias
+    trains_weight: u32,  // 1 where W is trained
+    trains_bias: u32,
+}
+@group(0) @binding(0) var<uniform> sizes: Sizes;
+
 // dense_forward
 @group(0) @binding(1) var<storage, read> x: array<real>;
 @group(0) @binding(2) var<storage, read> params: array<real>;
 @group(0) @binding(3) var<storage, read_write> y: array<real>;
 
-// sizes.a: rows, offset of W, offset of the bias.
 @compute @workgroup_size(64)
 fn dense_forward(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let rows = sizes.a.x;
+    let rows = sizes.rows;
     let blocks = (OUTPUTS + 3u) / 4u;
     let index = group_number(group, groups) * 64u + lane;
     let o = (index % blocks) * 4u;
@@ -28,10 +36,10 @@ fn dense_forward(
     let last = rows - 1u;
     let r = vec4<u32>(row, min(row + 1u, last), min(row + 2u, last), min(row + 3u, last)) * INPUTS;
     let w = vec4<u32>(o, min(o + 1u, OUTPUTS - 1u), min(o + 2u, OUTPUTS - 1u), min(o + 3u, OUTPUTS - 1u));
-    let at = w * INPUTS + sizes.a.y;
+    let at = w * INPUTS + sizes.weight;
     var start = vec4<f32>();
     if (BIAS) {
-        let b = w + sizes.a.z;
+        let b = w + sizes.bias;
         start = vec4<f32>(vec4<real>(params[b.x], params[b.y], params[b.z], params[b.w]));
     }
     var s = array<vec4<f32>, 4>(start, start, start, start);
@@ -55,7 +63,6 @@ fn dense_forward(
 @group(0) @binding(2) var<storage, read> d_y: array<real>;
 @group(0) @binding(3) var<storage, read_write> d_params: array<f32>;
 
-// sizes.a: rows, offset of W, offset of the bias; sizes.b: whether W and the bias are trained.
 // Column INPUTS is the bias, whose x is 1. Rows are added in runs of 64.
 @compute @workgroup_size(64)
 fn dense_backward_weight(
@@ -63,7 +70,7 @@ fn dense_backward_weight(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let rows = sizes.a.x;
+    let rows = sizes.rows;
     let columns = INPUTS + select(0u, 1u, BIAS);
     let blocks = (columns + 3u) / 4u;
     let index = group_number(group, groups) * 64u + lane;
@@ -96,10 +103,10 @@ fn dense_backward_weight(
     }
     for (var a = 0u; a < 4u; a++) {
         for (var b = 0u; b < 4u; b++) {
-            if (o + a < OUTPUTS && i + b < INPUTS && sizes.b.x == 1u) {
-                d_params[sizes.a.y + (o + a) * INPUTS + i + b] = t[a][b];
-            } else if (o + a < OUTPUTS && i + b == INPUTS && BIAS && sizes.b.y == 1u) {
-                d_params[sizes.a.z + o + a] = t[a][b];
+            if (o + a < OUTPUTS && i + b < INPUTS && sizes.trains_weight == 1u) {
+                d_params[sizes.weight + (o + a) * INPUTS + i + b] = t[a][b];
+            } else if (o + a < OUTPUTS && i + b == INPUTS && BIAS && sizes.trains_bias == 1u) {
+                d_params[sizes.bias + o + a] = t[a][b];
             }
         }
     }
@@ -109,14 +116,13 @@ fn dense_backward_weight(
 @group(0) @binding(1) var<storage, read> d_y_in: array<real>;
 @group(0) @binding(3) var<storage, read_write> d_x: array<real>;
 
-// sizes.a: rows, offset of W.
 @compute @workgroup_size(64)
 fn dense_backward_input(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let rows = sizes.a.x;
+    let rows = sizes.rows;
     let blocks = (INPUTS + 3u) / 4u;
     let index = group_number(group, groups) * 64u + lane;
     let i = (index % blocks) * 4u;
@@ -128,7 +134,7 @@ fn dense_backward_input(
     let r = vec4<u32>(row, min(row + 1u, last), min(row + 2u, last), min(row + 3u, last)) * OUTPUTS;
     var s = array<vec4<f32>, 4>();
     for (var o = 0u; o < OUTPUTS; o++) {
-        let at = sizes.a.y + o * INPUTS + i;
+        let at = sizes.weight + o * INPUTS + i;
         let w = vec4<real>(params[at], params[at + 1u], params[at + 2u], params[at + 3u]);
         s[0] += vec4<f32>(d_y_in[r.x + o] * w);
         s[1] += vec4<f32>(d_y_in[r.y + o] * w);

@@ -2,9 +2,11 @@
 
 use super::Dense;
 use crate::Result;
-use crate::gpu::kernels::DENSE;
+use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Record, flag, groups};
 use crate::gpu::recording::{Part, Recording};
+
+static DENSE: Kernel = Kernel::new("layer/dense/dense.wgsl", include_str!("dense.wgsl"));
 
 impl Dense {
     fn constants(&self) -> [(&'static str, f64); 3] {
@@ -23,7 +25,7 @@ impl Record for Dense {
             recording,
             (&DENSE, "dense_forward"),
             &self.constants(),
-            &[rows, io.at(0), io.at(1)],
+            &[("rows", rows), ("weight", io.at(0)), ("bias", io.at(1))],
             &[io.x, io.params, io.y],
             groups(rows.div_ceil(4) * self.outputs.div_ceil(4)),
         )
@@ -44,7 +46,13 @@ impl Record for Dense {
                 recording,
                 (&DENSE, "dense_backward_weight"),
                 &self.constants(),
-                &[rows, io.at(0), io.at(1), 0, weight.into(), bias.into()],
+                &[
+                    ("rows", rows),
+                    ("weight", io.at(0)),
+                    ("bias", io.at(1)),
+                    ("trains_weight", weight.into()),
+                    ("trains_bias", bias.into()),
+                ],
                 &[io.x, d_y, io.grads],
                 groups(columns.div_ceil(4) * self.outputs.div_ceil(4)),
             )?;
@@ -54,7 +62,7 @@ impl Record for Dense {
                 recording,
                 (&DENSE, "dense_backward_input"),
                 &self.constants(),
-                &[rows, io.at(0)],
+                &[("rows", rows), ("weight", io.at(0))],
                 &[d_y, io.params, d_x],
                 groups(rows.div_ceil(4) * self.inputs.div_ceil(4)),
             )?;

@@ -3,6 +3,12 @@
 override LEAST: u32 = 8388608u;  // kept where the upper 24 bits of a word reach this
 override SCALE: f32 = 2.0;
 
+struct Sizes {
+    elements: u32,
+    key: u32,  // first word of the key
+}
+@group(0) @binding(0) var<uniform> sizes: Sizes;
+
 @group(0) @binding(1) var<storage, read> x: array<real>;
 @group(0) @binding(2) var<storage, read> keys: array<u32>;
 @group(0) @binding(3) var<storage, read_write> mask: array<f32>;
@@ -12,7 +18,7 @@ fn rotate(x: u32, n: u32) -> u32 {
     return (x << n) | (x >> (32u - n));
 }
 
-// sizes.a: elements, first word of the key. An invocation owns one block of 16 words.
+// An invocation owns one block of 16 words.
 @compute @workgroup_size(64)
 fn dropout_forward(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -21,7 +27,7 @@ fn dropout_forward(
 ) {
     let block = group_number(group, groups) * 64u + lane;
     let first = block * 16u;
-    if (first >= sizes.a.x) {
+    if (first >= sizes.elements) {
         return;
     }
     var start: array<u32, 16>;
@@ -30,7 +36,7 @@ fn dropout_forward(
     start[2] = 0x79622d32u;
     start[3] = 0x6b206574u;
     for (var i = 0u; i < 8u; i++) {
-        start[4u + i] = keys[sizes.a.y + i];
+        start[4u + i] = keys[sizes.key + i];
     }
     start[12] = block;
     var w = start;
@@ -53,7 +59,7 @@ fn dropout_forward(
         }
     }
     for (var i = 0u; i < 16u; i++) {
-        if (first + i < sizes.a.x) {
+        if (first + i < sizes.elements) {
             let kept = ((w[i] + start[i]) >> 8u) >= LEAST;
             let m = select(0.0, SCALE, kept);
             mask[first + i] = m;
@@ -73,7 +79,7 @@ fn dropout_backward(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let index = group_number(group, groups) * 64u + lane;
-    if (index < sizes.a.x) {
+    if (index < sizes.elements) {
         d_x[index] = real(mask_in[index] * f32(x[index]));
     }
 }

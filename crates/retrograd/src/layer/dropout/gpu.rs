@@ -2,9 +2,11 @@
 
 use super::Dropout;
 use crate::Result;
-use crate::gpu::kernels::{DROPOUT, ELEMENTWISE};
+use crate::gpu::kernels::{ELEMENTWISE, Kernel};
 use crate::gpu::layer::{Io, Lengths, Record, groups};
 use crate::gpu::recording::{Part, Recording};
+
+static DROPOUT: Kernel = Kernel::new("layer/dropout/dropout.wgsl", include_str!("dropout.wgsl"));
 
 impl Dropout {
     fn constants(&self) -> [(&'static str, f64); 2] {
@@ -19,7 +21,7 @@ impl Dropout {
 }
 
 fn copy(recording: &mut Recording, io: &Io<'_>, from: &Part, to: &Part) -> Result<()> {
-    let sizes = [1, io.x_len, io.x_len, 0, io.x_len];
+    let sizes = [("rows", 1), ("row_len", io.x_len)];
     let kernel = (&ELEMENTWISE, "copy_rows");
     io.run(
         recording,
@@ -44,7 +46,7 @@ impl Record for Dropout {
             recording,
             (&DROPOUT, "dropout_forward"),
             &self.constants(),
-            &[io.x_len, io.key_at],
+            &[("elements", io.x_len), ("key", io.key_at)],
             &[io.x, io.keys, &io.saved[0], io.y],
             groups(io.x_len.div_ceil(16)),
         )
@@ -65,7 +67,7 @@ impl Record for Dropout {
             recording,
             (&DROPOUT, "dropout_backward"),
             &self.constants(),
-            &[io.x_len],
+            &[("elements", io.x_len)],
             &[d_y, &io.saved[0], d_x],
             groups(io.x_len),
         )

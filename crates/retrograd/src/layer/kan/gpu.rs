@@ -3,10 +3,12 @@
 use super::Kan;
 use super::basis::round_up;
 use crate::Result;
-use crate::gpu::kernels::KAN;
+use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Lengths, Record, flag, groups};
 use crate::gpu::recording::{Part, Recording};
 use crate::network::{Base, Outside};
+
+static KAN: Kernel = Kernel::new("layer/kan/kan.wgsl", include_str!("kan.wgsl"));
 
 /// Workgroups of 32 that own 8 × 8 results each.
 fn tiles(rows: usize, columns: usize) -> usize {
@@ -105,7 +107,7 @@ impl Record for Kan {
             recording,
             (&KAN, "kan_basis"),
             &constants,
-            &[rows],
+            &[("rows", rows)],
             &[io.x, io.fixed, phi, slopes],
             groups(io.x_len),
         )?;
@@ -113,7 +115,7 @@ impl Record for Kan {
             recording,
             (&KAN, "kan_forward"),
             &constants,
-            &[rows, io.at(0)],
+            &[("rows", rows), ("weight", io.at(0))],
             &[phi, io.params, io.y],
             tiles(rows, self.outputs),
         )
@@ -133,7 +135,12 @@ impl Record for Kan {
                 recording,
                 (&KAN, "kan_backward_weight"),
                 &constants,
-                &[rows, io.at(0), first, end],
+                &[
+                    ("rows", rows),
+                    ("weight", io.at(0)),
+                    ("first_feature", first),
+                    ("end_feature", end),
+                ],
                 &[&io.saved[0], d_y, io.grads],
                 tiles(end - first / 8 * 8, self.outputs),
             )?;
@@ -143,7 +150,7 @@ impl Record for Kan {
                 recording,
                 (&KAN, "kan_backward_input"),
                 &constants,
-                &[rows, io.at(0)],
+                &[("rows", rows), ("weight", io.at(0))],
                 &[&io.saved[1], io.params, d_y, d_x],
                 self.inputs.div_ceil(8) * rows.div_ceil(64),
             )?;

@@ -20,13 +20,20 @@ override FREE: bool = false;    // knots of its own for every input
 override LO: f32 = -1.0;
 override INVERSE_STEP: f32 = 2.5;
 
+struct Sizes {
+    rows: u32,
+    weight: u32,         // where W begins in the flat vector
+    first_feature: u32,  // of those whose weights are trained
+    end_feature: u32,
+}
+@group(0) @binding(0) var<uniform> sizes: Sizes;
+
 // kan_basis
 @group(0) @binding(1) var<storage, read> x_in: array<real>;
 @group(0) @binding(2) var<storage, read> knots: array<f32>;
 @group(0) @binding(3) var<storage, read_write> phi_out: array<real>;
 @group(0) @binding(4) var<storage, read_write> slopes_out: array<real>;
 
-// sizes.a.x: rows
 @compute @workgroup_size(64)
 fn kan_basis(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -34,7 +41,7 @@ fn kan_basis(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let index = group_number(group, groups) * 64u + lane;
-    if (index >= sizes.a.x * INPUTS) {
+    if (index >= sizes.rows * INPUTS) {
         return;
     }
     let row = index / INPUTS;
@@ -203,20 +210,20 @@ fn store4(row: u32, o: u32, value: vec4<f32>) {
 }
 
 fn store8(row: u32, o: u32, a: vec4<f32>, b: vec4<f32>) {
-    if (row < sizes.a.x) {
+    if (row < sizes.rows) {
         store4(row, o, a);
         store4(row, o + 4u * BLOCKS, b);
     }
 }
 
-// sizes.a: rows, offset of W. An invocation owns 8 rows x 8 outputs.
+// An invocation owns 8 rows x 8 outputs.
 @compute @workgroup_size(32)
 fn kan_forward(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let rows = sizes.a.x;
+    let rows = sizes.rows;
     let index = group_number(group, groups) * 32u + lane;
     let o = index % BLOCKS;
     let row = (index / BLOCKS) * 8u;
@@ -249,7 +256,7 @@ fn kan_forward(
     var b5 = vec4<f32>();
     var b6 = vec4<f32>();
     var b7 = vec4<f32>();
-    var at = sizes.a.y + o;
+    var at = sizes.weight + o;
     for (var f = 0u; f < FEATURES4; f++) {
         let v = weights_of_four(at);
         let w = weights_of_four(at + 4u * BLOCKS);
@@ -305,8 +312,8 @@ fn store4_d(at: u32, o: u32, is_first: bool, value: vec4<f32>) {
 }
 
 fn store8_d(feature: u32, o: u32, is_first: bool, a: vec4<f32>, b: vec4<f32>) {
-    if (feature >= sizes.a.z && feature < sizes.a.w) {
-        let at = sizes.a.y + feature * OUTPUTS;
+    if (feature >= sizes.first_feature && feature < sizes.end_feature) {
+        let at = sizes.weight + feature * OUTPUTS;
         store4_d(at, o, is_first, a);
         store4_d(at, o + 4u * BLOCKS, is_first, b);
     }
@@ -316,7 +323,6 @@ fn d_y_at(at: u32) -> vec4<real> {
     return vec4<real>(d_y[at], d_y[at + BLOCKS], d_y[at + 2u * BLOCKS], d_y[at + 3u * BLOCKS]);
 }
 
-// sizes.a: rows, offset of W, first feature and end of the features whose weights are trained.
 // An invocation owns 8 features x 8 outputs; rows are added in runs of 64, and the runs in memory
 // that no other invocation touches.
 @compute @workgroup_size(32)
@@ -325,11 +331,11 @@ fn kan_backward_weight(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let rows = sizes.a.x;
+    let rows = sizes.rows;
     let index = group_number(group, groups) * 32u + lane;
     let o = index % BLOCKS;
-    let feature = (index / BLOCKS + sizes.a.z / 8u) * 8u;
-    if (feature >= sizes.a.w) {
+    let feature = (index / BLOCKS + sizes.first_feature / 8u) * 8u;
+    if (feature >= sizes.end_feature) {
         return;
     }
     for (var first = 0u; first < rows; first += 64u) {
@@ -417,14 +423,14 @@ fn spline_weights(f: u32) -> vec4<real> {
 }
 
 fn store_d_x(row: u32, i: u32, value: vec4<f32>) {
-    let rows = sizes.a.x;
+    let rows = sizes.rows;
     if (row < rows) { d_x[row * INPUTS + i] = real(value.x); }
     if (row + 1u < rows) { d_x[(row + 1u) * INPUTS + i] = real(value.y); }
     if (row + 2u < rows) { d_x[(row + 2u) * INPUTS + i] = real(value.z); }
     if (row + 3u < rows) { d_x[(row + 3u) * INPUTS + i] = real(value.w); }
 }
 
-// sizes.a: rows, offset of W. An invocation owns 8 rows of one input; 8 x 8 of them share rows
+// An invocation owns 8 rows of one input; 8 x 8 of them share rows
 // of d_y and of W. The features go in runs of 8 splines, the base with the first: with the usual
 // grid d_y is read once.
 @compute @workgroup_size(8, 8)
@@ -433,7 +439,7 @@ fn kan_backward_input(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_id) local: vec3<u32>,
 ) {
-    let rows = sizes.a.x;
+    let rows = sizes.rows;
     let blocks = (INPUTS + 7u) / 8u;
     let number = group_number(group, groups);
     let i = (number % blocks) * 8u + local.x;
@@ -449,7 +455,7 @@ fn kan_backward_input(
     let r5 = min(row + 5u, last);
     let r6 = min(row + 6u, last);
     let r7 = min(row + 7u, last);
-    let base_at = sizes.a.y + (INPUTS * BASES + i) * OUTPUTS;
+    let base_at = sizes.weight + (INPUTS * BASES + i) * OUTPUTS;
     var sums = vec4<f32>();
     var more = vec4<f32>();
     for (var m = 0u; m < BASES; m += 8u) {
@@ -474,7 +480,7 @@ fn kan_backward_input(
         var b7 = vec4<f32>();
         var base = vec4<f32>();
         var base_more = vec4<f32>();
-        let f = sizes.a.y + (i * BASES + m) * OUTPUTS;
+        let f = sizes.weight + (i * BASES + m) * OUTPUTS;
         for (var o = 0u; o < OUTPUTS; o++) {
             let d = vec4<real>(
                 d_y_in[row * OUTPUTS + o],

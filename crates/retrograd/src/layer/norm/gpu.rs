@@ -2,9 +2,11 @@
 
 use super::{EPS, Norm, NormKind};
 use crate::Result;
-use crate::gpu::kernels::NORM;
+use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Lengths, Record, flag, groups};
 use crate::gpu::recording::{Part, Recording};
+
+static NORM: Kernel = Kernel::new("layer/norm/norm.wgsl", include_str!("norm.wgsl"));
 
 impl Norm {
     fn constants(&self, training: bool) -> [(&'static str, f64); 6] {
@@ -44,7 +46,12 @@ impl Record for Norm {
             recording,
             (&NORM, "norm_forward"),
             &self.constants(io.training),
-            &[sets, size, io.at(0), io.at(1)],
+            &[
+                ("sets", sets),
+                ("set_len", size),
+                ("weight", io.at(0)),
+                ("bias", io.at(1)),
+            ],
             &[io.x, io.master, io.fixed, &io.saved[0], io.y],
             sets,
         )
@@ -65,7 +72,13 @@ impl Record for Norm {
                 recording,
                 (&NORM, "norm_backward_weight"),
                 &self.constants(io.training),
-                &[each, io.at(0), io.at(1), 0, weight.into(), bias.into()],
+                &[
+                    ("channel_len", each),
+                    ("weight", io.at(0)),
+                    ("bias", io.at(1)),
+                    ("trains_weight", weight.into()),
+                    ("trains_bias", bias.into()),
+                ],
                 &[io.x, &io.saved[0], d_y, io.grads],
                 self.channels,
             )?;
@@ -75,7 +88,12 @@ impl Record for Norm {
                 recording,
                 (&NORM, "norm_backward_input"),
                 &self.constants(io.training),
-                &[sets, size, io.at(0), io.at(1)],
+                &[
+                    ("sets", sets),
+                    ("set_len", size),
+                    ("weight", io.at(0)),
+                    ("bias", io.at(1)),
+                ],
                 &[io.x, io.master, &io.saved[0], d_y, d_x],
                 sets,
             )?;
@@ -91,7 +109,7 @@ impl Record for Norm {
             recording,
             (&NORM, "norm_absorb"),
             &self.constants(true),
-            &[io.x_len / self.channels],
+            &[("channel_len", io.x_len / self.channels)],
             &[&io.saved[0], io.fixed],
             groups(self.channels),
         )

@@ -7,6 +7,17 @@ override GROUPS: u32 = 1u;
 override FIXED: bool = false; // running statistics instead of the set's own
 override EPS: f32 = 1e-5;
 
+struct Sizes {
+    sets: u32,
+    set_len: u32,        // elements of a set
+    channel_len: u32,    // elements of a channel in the batch
+    weight: u32,         // where the weight begins in the flat vector
+    bias: u32,           // and the bias
+    trains_weight: u32,  // 1 where the weight is trained
+    trains_bias: u32,
+}
+@group(0) @binding(0) var<uniform> sizes: Sizes;
+
 // Place and channel of the j-th element of set s.
 fn place(s: u32, j: u32, size: u32) -> vec2<u32> {
     if (KIND == 0u) {
@@ -25,7 +36,7 @@ fn place(s: u32, j: u32, size: u32) -> vec2<u32> {
 @group(0) @binding(4) var<storage, read_write> stats: array<vec2<f32>>; // mean, 1/sqrt(var + eps)
 @group(0) @binding(5) var<storage, read_write> y: array<real>;
 
-// sizes.a: sets, size of a set, offsets of weight and bias. A workgroup owns a set.
+// A workgroup owns a set.
 @compute @workgroup_size(64)
 fn norm_forward(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -33,8 +44,8 @@ fn norm_forward(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let number = group_number(group, groups);
-    let s = min(number, sizes.a.x - 1u);
-    let size = sizes.a.y;
+    let s = min(number, sizes.sets - 1u);
+    let size = sizes.set_len;
     var sum = 0.0;
     for (var j = lane; j < size; j += 64u) {
         sum += f32(x[place(s, j, size).x]);
@@ -51,7 +62,7 @@ fn norm_forward(
         variance = running[CHANNELS + s];
     }
     let inverse = 1.0 / sqrt(variance + EPS);
-    if (number >= sizes.a.x) {
+    if (number >= sizes.sets) {
         return;
     }
     if (lane == 0u) {
@@ -60,7 +71,7 @@ fn norm_forward(
     for (var j = lane; j < size; j += 64u) {
         let at = place(s, j, size);
         let normal = (f32(x[at.x]) - mean) * inverse;
-        y[at.x] = real(normal * params[sizes.a.z + at.y] + params[sizes.a.w + at.y]);
+        y[at.x] = real(normal * params[sizes.weight + at.y] + params[sizes.bias + at.y]);
     }
 }
 
@@ -76,26 +87,26 @@ fn norm_backward_input(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let number = group_number(group, groups);
-    let s = min(number, sizes.a.x - 1u);
-    let size = sizes.a.y;
+    let s = min(number, sizes.sets - 1u);
+    let size = sizes.set_len;
     let mean = stats_in[s].x;
     let inverse = stats_in[s].y;
     var sum = vec4<f32>();
     for (var j = lane; j < size; j += 64u) {
         let at = place(s, j, size);
-        let g = params[sizes.a.z + at.y] * f32(d_y[at.x]);
+        let g = params[sizes.weight + at.y] * f32(d_y[at.x]);
         sum += vec4<f32>(g, g * (f32(x[at.x]) - mean) * inverse, 0.0, 0.0);
     }
     var means = sum_lanes(lane, sum) / f32(size);
     if (FIXED) {
         means = vec4<f32>();
     }
-    if (number >= sizes.a.x) {
+    if (number >= sizes.sets) {
         return;
     }
     for (var j = lane; j < size; j += 64u) {
         let at = place(s, j, size);
-        let g = params[sizes.a.z + at.y] * f32(d_y[at.x]);
+        let g = params[sizes.weight + at.y] * f32(d_y[at.x]);
         let normal = (f32(x[at.x]) - mean) * inverse;
         d_x[at.x] = real(inverse * (g - means.x - normal * means.y));
     }
@@ -106,7 +117,6 @@ fn norm_backward_input(
 @group(0) @binding(3) var<storage, read> d_y_in: array<real>;
 @group(0) @binding(4) var<storage, read_write> d_params: array<f32>;
 
-// sizes.a: elements of one channel, offsets of weight and bias; sizes.b: which are trained.
 // A workgroup owns a channel; lanes add runs of 64.
 @compute @workgroup_size(64)
 fn norm_backward_weight(
@@ -117,9 +127,9 @@ fn norm_backward_weight(
     let number = group_number(group, groups);
     let c = min(number, CHANNELS - 1u);
     var total = vec4<f32>();
-    for (var first = 0u; first < sizes.a.x; first += 4096u) {
+    for (var first = 0u; first < sizes.channel_len; first += 4096u) {
         var run = vec4<f32>();
-        let end = min(first + 4096u, sizes.a.x);
+        let end = min(first + 4096u, sizes.channel_len);
         for (var e = first + lane; e < end; e += 64u) {
             var at = e * CHANNELS + c;
             var s = e;
@@ -134,8 +144,8 @@ fn norm_backward_weight(
     }
     let sum = sum_lanes(lane, total);
     if (lane == 0u && number < CHANNELS) {
-        if (sizes.b.x == 1u) { d_params[sizes.a.y + c] = sum.x; }
-        if (sizes.b.y == 1u) { d_params[sizes.a.z + c] = sum.y; }
+        if (sizes.trains_weight == 1u) { d_params[sizes.weight + c] = sum.x; }
+        if (sizes.trains_bias == 1u) { d_params[sizes.bias + c] = sum.y; }
     }
 }
 
@@ -143,7 +153,6 @@ fn norm_backward_weight(
 @group(0) @binding(1) var<storage, read> stats_new: array<vec2<f32>>;
 @group(0) @binding(2) var<storage, read_write> running_out: array<f32>;
 
-// sizes.a.x: elements of one channel in the batch.
 @compute @workgroup_size(64)
 fn norm_absorb(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -154,7 +163,7 @@ fn norm_absorb(
     if (c >= CHANNELS) {
         return;
     }
-    let n = f32(sizes.a.x);
+    let n = f32(sizes.channel_len);
     let fresh = stats_new[c];
     let variance = max(1.0 / (fresh.y * fresh.y) - EPS, 0.0) * n / max(n - 1.0, 1.0);
     running_out[c] += 0.1 * (fresh.x - running_out[c]);

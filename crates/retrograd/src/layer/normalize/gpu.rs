@@ -1,10 +1,15 @@
-//! The normalisation recorded for the GPU; the kernel is in gpu/elementwise.wgsl.
+//! The normalisation recorded for the GPU; the kernel is in normalize.wgsl.
 
 use super::Normalize;
 use crate::Result;
-use crate::gpu::kernels::ELEMENTWISE;
+use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Record, groups};
 use crate::gpu::recording::{Part, Recording};
+
+static NORMALIZE: Kernel = Kernel::new(
+    "layer/normalize/normalize.wgsl",
+    include_str!("normalize.wgsl"),
+);
 
 impl Record for Normalize {
     /// The means, then the deviations.
@@ -14,9 +19,13 @@ impl Record for Normalize {
     }
 
     fn forward(&self, recording: &mut Recording, io: &Io<'_>) -> Result<()> {
-        let sizes = [io.x_len, self.mean.len(), 1];
+        let sizes = [
+            ("elements", io.x_len),
+            ("width", self.mean.len()),
+            ("subtracts_mean", 1),
+        ];
         let buffers = [io.x, io.y, io.fixed];
-        let kernel = (&ELEMENTWISE, "normalize");
+        let kernel = (&NORMALIZE, "normalize");
         io.run(recording, kernel, &[], &sizes, &buffers, groups(io.x_len))
     }
 
@@ -28,8 +37,8 @@ impl Record for Normalize {
         d_x: Option<&Part>,
     ) -> Result<()> {
         let Some(d_x) = d_x else { return Ok(()) };
-        let sizes = [io.x_len, self.mean.len(), 0];
-        let kernel = (&ELEMENTWISE, "normalize");
+        let sizes = [("elements", io.x_len), ("width", self.mean.len())];
+        let kernel = (&NORMALIZE, "normalize");
         io.run(
             recording,
             kernel,

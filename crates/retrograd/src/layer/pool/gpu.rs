@@ -2,9 +2,11 @@
 
 use super::{Pool, PoolKind};
 use crate::Result;
-use crate::gpu::kernels::POOL;
+use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Lengths, Record, flag, groups};
 use crate::gpu::recording::{Part, Recording};
+
+static POOL: Kernel = Kernel::new("layer/pool/pool.wgsl", include_str!("pool.wgsl"));
 
 impl Pool {
     fn constants(&self) -> [(&'static str, f64); 7] {
@@ -30,7 +32,7 @@ impl Record for Pool {
             recording,
             (&POOL, "pool_forward"),
             &self.constants(),
-            &[io.y_len],
+            &[("elements", io.y_len)],
             &[io.x, io.y, &io.saved[0]],
             groups(io.y_len),
         )
@@ -48,7 +50,7 @@ impl Record for Pool {
             recording,
             (&POOL, "pool_backward"),
             &self.constants(),
-            &[io.x_len],
+            &[("elements", io.x_len)],
             &[d_y, &io.saved[0], d_x],
             groups(io.x_len),
         )

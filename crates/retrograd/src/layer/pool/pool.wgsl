@@ -8,12 +8,17 @@ override OUT_HEIGHT: u32 = 2u;
 override OUT_WIDTH: u32 = 3u;
 override LARGEST: bool = true;
 
+struct Sizes {
+    elements: u32,  // of y forward, of x backward
+}
+@group(0) @binding(0) var<uniform> sizes: Sizes;
+
 // pool_forward
 @group(0) @binding(1) var<storage, read> x: array<real>;
 @group(0) @binding(2) var<storage, read_write> y: array<real>;
 @group(0) @binding(3) var<storage, read_write> chosen: array<u32>;
 
-// sizes.a.x: elements of y. chosen: the place in its plane of each maximum.
+// chosen: the place in its plane of each maximum.
 @compute @workgroup_size(64)
 fn pool_forward(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -21,7 +26,7 @@ fn pool_forward(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let index = group_number(group, groups) * 64u + lane;
-    if (index >= sizes.a.x) {
+    if (index >= sizes.elements) {
         return;
     }
     let p = index % (OUT_HEIGHT * OUT_WIDTH);
@@ -55,7 +60,7 @@ fn pool_forward(
 @group(0) @binding(2) var<storage, read> chosen_in: array<u32>;
 @group(0) @binding(3) var<storage, read_write> d_x: array<real>;
 
-// sizes.a.x: elements of x. An invocation gathers from the windows that hold its pixel.
+// An invocation gathers from the windows that hold its pixel.
 @compute @workgroup_size(64)
 fn pool_backward(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -63,7 +68,7 @@ fn pool_backward(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let index = group_number(group, groups) * 64u + lane;
-    if (index >= sizes.a.x) {
+    if (index >= sizes.elements) {
         return;
     }
     let p = index % (HEIGHT * WIDTH);

@@ -2,9 +2,14 @@
 
 use super::Upsample;
 use crate::Result;
-use crate::gpu::kernels::UPSAMPLE;
+use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Record, groups};
 use crate::gpu::recording::{Part, Recording};
+
+static UPSAMPLE: Kernel = Kernel::new(
+    "layer/upsample/upsample.wgsl",
+    include_str!("upsample.wgsl"),
+);
 
 impl Upsample {
     fn constants(&self) -> [(&'static str, f64); 2] {
@@ -18,7 +23,7 @@ impl Record for Upsample {
             recording,
             (&UPSAMPLE, "upsample_forward"),
             &self.constants(),
-            &[io.y_len],
+            &[("elements", io.y_len)],
             &[io.x, io.y],
             groups(io.y_len),
         )
@@ -36,7 +41,7 @@ impl Record for Upsample {
             recording,
             (&UPSAMPLE, "upsample_backward"),
             &self.constants(),
-            &[io.x_len],
+            &[("elements", io.x_len)],
             &[d_y, d_x],
             groups(io.x_len),
         )

@@ -3,10 +3,14 @@
 override SCALE: u32 = 2u;
 override WIDTH: u32 = 3u;
 
+struct Sizes {
+    elements: u32,  // of y forward, of x backward
+}
+@group(0) @binding(0) var<uniform> sizes: Sizes;
+
 @group(0) @binding(1) var<storage, read> source: array<real>;
 @group(0) @binding(2) var<storage, read_write> to: array<real>;
 
-// sizes.a.x: elements of y.
 @compute @workgroup_size(64)
 fn upsample_forward(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -14,14 +18,13 @@ fn upsample_forward(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let index = group_number(group, groups) * 64u + lane;
-    if (index >= sizes.a.x) {
+    if (index >= sizes.elements) {
         return;
     }
     let wide = WIDTH * SCALE;
     to[index] = source[(index / wide / SCALE) * WIDTH + (index % wide) / SCALE];
 }
 
-// sizes.a.x: elements of x.
 @compute @workgroup_size(64)
 fn upsample_backward(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -29,7 +32,7 @@ fn upsample_backward(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let index = group_number(group, groups) * 64u + lane;
-    if (index >= sizes.a.x) {
+    if (index >= sizes.elements) {
         return;
     }
     let wide = WIDTH * SCALE;
