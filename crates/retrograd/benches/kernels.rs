@@ -2,6 +2,8 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use retrograd::layer::gemm::{Onto, Stride, gemm};
+use retrograd::layer::norm::GroupNormSpec;
+use retrograd::layer::pool::MaxPool2dSpec;
 use retrograd::network::{LayerSpec, Network, NetworkSpec, NetworkTape};
 use retrograd::rng::Key;
 use retrograd::{Grads, Model, Pass};
@@ -27,7 +29,7 @@ fn layers(c: &mut Criterion) {
     let image = [16, 64, 64];
     let cases: [(&str, &[usize], LayerSpec, usize); 6] = [
         ("dense 256-256", &[256], LayerSpec::dense(256), 256),
-        ("gelu 65536", &[256], LayerSpec::Gelu {}, 256),
+        ("gelu 65536", &[256], LayerSpec::gelu(), 256),
         (
             "kan 64-64",
             &[64],
@@ -38,13 +40,18 @@ fn layers(c: &mut Criterion) {
         (
             "max pool",
             &image,
-            LayerSpec::MaxPool2d {
+            LayerSpec::MaxPool2d(MaxPool2dSpec {
                 kernel: 2,
                 stride: None,
-            },
+            }),
             2,
         ),
-        ("group norm", &image, LayerSpec::GroupNorm { groups: 4 }, 2),
+        (
+            "group norm",
+            &image,
+            LayerSpec::GroupNorm(GroupNormSpec { groups: 4 }),
+            2,
+        ),
     ];
     for (name, shape, layer, samples) in cases {
         let network = Network::new(&NetworkSpec::new(shape, vec![layer])).expect("a valid layer");

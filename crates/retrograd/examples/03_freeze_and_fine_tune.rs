@@ -22,11 +22,7 @@ fn train(network: &Network, params: Vec<f32>, example: &Example<Network>) -> (Ve
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let layers = vec![
-        LayerSpec::dense(32),
-        LayerSpec::Tanh {},
-        LayerSpec::dense(1),
-    ];
+    let layers = vec![LayerSpec::dense(32), LayerSpec::tanh(), LayerSpec::dense(1)];
     let mut network = Network::new(&NetworkSpec::new(&[1], layers))?;
     let x: Vec<f32> = (0..64).map(|i| i as f32 / 32.0 - 1.0).collect();
     let example = |f: fn(f32) -> f32| Example {

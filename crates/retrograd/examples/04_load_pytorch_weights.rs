@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if std::env::args().len() == 1 {
         write_state_dict(&path)?;
     }
-    let layers = vec![LayerSpec::dense(3), LayerSpec::Gelu {}, LayerSpec::dense(1)];
+    let layers = vec![LayerSpec::dense(3), LayerSpec::gelu(), LayerSpec::dense(1)];
     let mut network = Network::new(&NetworkSpec::new(&[2], layers))?;
 
     // Names, shapes and order are PyTorch's; what doesn't fit is an error that says what.

@@ -17,7 +17,7 @@
 //! use retrograd::network::{LayerSpec, Network, NetworkSpec};
 //! use retrograd::{Model, Pass};
 //!
-//! let layers = vec![LayerSpec::dense(16), LayerSpec::Gelu {}, LayerSpec::dense(1)];
+//! let layers = vec![LayerSpec::dense(16), LayerSpec::gelu(), LayerSpec::dense(1)];
 //! let network = Network::new(&NetworkSpec::new(&[2], layers))?;
 //! let names: Vec<_> = network.layout().tensors().iter().map(|t| t.name.as_str()).collect();
 //! assert_eq!(names, ["0.weight", "0.bias", "2.weight", "2.bias"]);
@@ -39,7 +39,7 @@
 //! use retrograd::rng::Key;
 //! use retrograd::train::{Example, Stepper};
 //! use retrograd::{Loss, Model, Pass, Target};
-//! # let layers = vec![LayerSpec::dense(16), LayerSpec::Gelu {}, LayerSpec::dense(1)];
+//! # let layers = vec![LayerSpec::dense(16), LayerSpec::gelu(), LayerSpec::dense(1)];
 //! # let network = Network::new(&NetworkSpec::new(&[2], layers))?;
 //!
 //! let x: Vec<f32> = (0..128).map(|k| (k as f32 * 0.7).sin()).collect();

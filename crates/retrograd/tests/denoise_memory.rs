@@ -37,7 +37,7 @@ fn an_image_of_4096_by_4096_is_denoised_within_the_memory_given() {
     // Few channels keep the test quick; the plan counts the bytes of any network's layers.
     let layers = vec![
         LayerSpec::conv2d(2, 3, 1),
-        LayerSpec::Relu {},
+        LayerSpec::relu(),
         LayerSpec::conv2d(1, 3, 1),
     ];
     let network = Network::new(&NetworkSpec::new(&[1, 16, 16], layers.clone())).unwrap();

@@ -8,6 +8,7 @@ use gpu_helper::{
     ByParts, assert_parity, batch, gpu, kan, kan_layer, key, network_of, parts, target,
 };
 use retrograd::gpu::{GpuNetwork, LossScale};
+use retrograd::layer::dense::DenseSpec;
 use retrograd::network::{LayerSpec, Network, NetworkSpec};
 use retrograd::verify::precision::{Bounds, Plan, sample};
 use retrograd::verify::{Device, Granted, Subject};
@@ -49,8 +50,8 @@ fn test_gpu_cpu_weight_gradient_parity_multi_layer() {
 fn dense(widths: &[usize]) -> Network {
     let mut layers = Vec::new();
     for &out in &widths[1..] {
-        layers.push(LayerSpec::Dense { out, bias: true });
-        layers.push(LayerSpec::Silu {});
+        layers.push(LayerSpec::Dense(DenseSpec { out, bias: true }));
+        layers.push(LayerSpec::silu());
     }
     layers.pop();
     Network::new(&NetworkSpec::new(&widths[..1], layers)).unwrap()

@@ -415,7 +415,7 @@ fn a_layer_of_every_kind_alone_in_one_network_agrees() {
         let network = network_of(&[6], &format!(r#"[{{"kind":"{kind}"}}]"#));
         assert_parity(kind, &network, 4, &mut parts(&network));
     }
-    let spec = NetworkSpec::new(&[2], vec![kan_layer(3, 1), LayerSpec::Flatten {}]);
+    let spec = NetworkSpec::new(&[2], vec![kan_layer(3, 1), LayerSpec::flatten()]);
     let network = Network::new(&spec).unwrap();
     assert_parity("flatten last", &network, 4, &mut parts(&network));
 }

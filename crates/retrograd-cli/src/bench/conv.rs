@@ -1,5 +1,8 @@
 //! Convolutional networks that denoise images.
 
+use retrograd::layer::concat::ConcatSpec;
+use retrograd::layer::pool::MaxPool2dSpec;
+use retrograd::layer::upsample::UpsampleSpec;
 use retrograd::network::{LayerSpec, Network, NetworkSpec};
 use retrograd::optim::OptimizerSpec;
 use retrograd::train::Example;
@@ -35,9 +38,9 @@ pub const WORKLOADS: &[Workload] = &[
 fn simple(device: Device, size: usize) -> anyhow::Result<Prepared> {
     let layers = vec![
         LayerSpec::conv2d(16, 3, 1),
-        LayerSpec::Relu {},
+        LayerSpec::relu(),
         LayerSpec::conv2d(16, 3, 1),
-        LayerSpec::Relu {},
+        LayerSpec::relu(),
         LayerSpec::conv2d(1, 3, 1),
     ];
     prepare(device, layers, size, 2)
@@ -46,7 +49,7 @@ fn simple(device: Device, size: usize) -> anyhow::Result<Prepared> {
 fn deep_12(device: Device) -> anyhow::Result<Prepared> {
     let mut layers = Vec::new();
     for _ in 0..11 {
-        layers.extend([LayerSpec::conv2d(32, 3, 1), LayerSpec::Relu {}]);
+        layers.extend([LayerSpec::conv2d(32, 3, 1), LayerSpec::relu()]);
     }
     layers.push(LayerSpec::conv2d(1, 3, 1));
     prepare(device, layers, 256, 1)
@@ -55,22 +58,22 @@ fn deep_12(device: Device) -> anyhow::Result<Prepared> {
 fn unet(device: Device) -> anyhow::Result<Prepared> {
     let mut layers = Vec::new();
     let convolve = |layers: &mut Vec<LayerSpec>, out| {
-        layers.extend([LayerSpec::conv2d(out, 3, 1), LayerSpec::Relu {}]);
+        layers.extend([LayerSpec::conv2d(out, 3, 1), LayerSpec::relu()]);
     };
     let mut skips = Vec::new();
     for out in [32, 64, 128] {
         convolve(&mut layers, out);
         skips.push(layers.len() as i64 - 1);
-        layers.push(LayerSpec::MaxPool2d {
+        layers.push(LayerSpec::MaxPool2d(MaxPool2dSpec {
             kernel: 2,
             stride: None,
-        });
+        }));
     }
     convolve(&mut layers, 256);
     for out in [128, 64, 32] {
-        layers.push(LayerSpec::Upsample { scale: 2 });
+        layers.push(LayerSpec::Upsample(UpsampleSpec { scale: 2 }));
         let with = skips.pop().expect("one skip for every scale");
-        layers.push(LayerSpec::Concat { with });
+        layers.push(LayerSpec::Concat(ConcatSpec { with }));
         convolve(&mut layers, out);
     }
     layers.push(LayerSpec::conv2d(1, 3, 1));

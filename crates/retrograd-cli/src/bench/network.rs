@@ -33,9 +33,9 @@ fn mlp_256(device: Device) -> anyhow::Result<Prepared> {
     const BATCH: usize = 256;
     let layers = vec![
         LayerSpec::dense(256),
-        LayerSpec::Gelu {},
+        LayerSpec::gelu(),
         LayerSpec::dense(256),
-        LayerSpec::Gelu {},
+        LayerSpec::gelu(),
         LayerSpec::dense(10),
     ];
     let network = Network::new(&NetworkSpec::new(&[64], layers))?;

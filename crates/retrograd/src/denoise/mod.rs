@@ -26,6 +26,10 @@ mod task;
 #[cfg(test)]
 mod tests;
 
+use crate::layer::add::AddSpec;
+use crate::layer::concat::ConcatSpec;
+use crate::layer::pool::MaxPool2dSpec;
+use crate::layer::upsample::UpsampleSpec;
 use serde::{Deserialize, Serialize};
 
 pub use data::{DataSpec, Generate};
@@ -74,7 +78,7 @@ impl Architecture {
     /// The layers.
     pub fn layers(self) -> Vec<LayerSpec> {
         let conv = |out| LayerSpec::conv2d(out, 3, 1);
-        let relu = || LayerSpec::Relu {};
+        let relu = || LayerSpec::relu();
         match self {
             Architecture::SimpleCnn => vec![conv(16), relu(), conv(16), relu(), conv(1)],
             Architecture::Deep12 => {
@@ -82,7 +86,7 @@ impl Architecture {
                 for _ in 0..11 {
                     layers.extend([conv(32), relu()]);
                 }
-                layers.extend([conv(1), LayerSpec::Add { with: -1 }]);
+                layers.extend([conv(1), LayerSpec::Add(AddSpec { with: -1 })]);
                 layers
             }
             Architecture::Unet => {
@@ -95,16 +99,16 @@ impl Architecture {
                 for width in widths {
                     double(&mut layers, width);
                     skips.push(layers.len() as i64 - 1);
-                    layers.push(LayerSpec::MaxPool2d {
+                    layers.push(LayerSpec::MaxPool2d(MaxPool2dSpec {
                         kernel: 2,
                         stride: None,
-                    });
+                    }));
                 }
                 double(&mut layers, 256);
                 for width in widths.into_iter().rev() {
-                    layers.push(LayerSpec::Upsample { scale: 2 });
+                    layers.push(LayerSpec::Upsample(UpsampleSpec { scale: 2 }));
                     let with = skips.pop().expect("one for every width");
-                    layers.push(LayerSpec::Concat { with });
+                    layers.push(LayerSpec::Concat(ConcatSpec { with }));
                     double(&mut layers, width);
                 }
                 layers.push(conv(1));

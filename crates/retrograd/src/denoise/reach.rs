@@ -15,6 +15,7 @@
 //!
 //! Layers that look at the whole image (dense, group norm, …) can't be tiled and are refused.
 
+use crate::layer::spec::{Reach as Layered, View};
 use crate::network::LayerSpec;
 use crate::{Error, Result};
 
@@ -30,17 +31,11 @@ pub struct Reach {
 impl Reach {
     /// Of a network whose output has the input's size.
     pub fn of(layers: &[LayerSpec]) -> Result<Self> {
-        /// Jump and radius of a value.
-        #[derive(Clone, Copy)]
-        struct View {
-            jump: usize,
-            radius: usize,
-        }
         let input = View { jump: 1, radius: 0 };
         let mut views: Vec<View> = Vec::with_capacity(layers.len());
         let mut align = 1;
         for (index, layer) in layers.iter().enumerate() {
-            let View { jump: j, radius: r } = views.last().copied().unwrap_or(input);
+            let before = views.last().copied().unwrap_or(input);
             let refuse = |why: &str| {
                 Err(Error::invalid(
                     format!("model.layers[{index}] of a denoiser"),
@@ -49,80 +44,22 @@ impl Reach {
                      activations, concat, add, batch_norm2d",
                 ))
             };
-            let up = |scale: usize| (scale > 0 && j.is_multiple_of(scale)).then(|| j / scale);
-            let view = match *layer {
-                LayerSpec::Conv2d {
-                    kernel,
-                    stride,
-                    padding,
-                    dilation,
-                    ..
-                } => {
-                    let ahead =
-                        (dilation * kernel.saturating_sub(1) + 1).saturating_sub(padding + stride);
-                    View {
-                        jump: j * stride,
-                        radius: r + j * padding.max(ahead),
-                    }
-                }
-                LayerSpec::MaxPool2d { kernel, stride }
-                | LayerSpec::AvgPool2d { kernel, stride } => {
-                    let stride = stride.unwrap_or(kernel);
-                    View {
-                        jump: j * stride,
-                        radius: r + kernel.saturating_sub(stride) * j,
-                    }
-                }
-                LayerSpec::Upsample { scale } => match up(scale) {
-                    Some(jump) => View {
-                        jump,
-                        radius: r + (scale - 1) * jump,
-                    },
-                    None => return refuse("to more than the image's own size"),
-                },
-                LayerSpec::ConvTranspose2d {
-                    kernel,
-                    stride,
-                    padding,
-                    ..
-                } => match up(stride) {
-                    Some(jump) => {
-                        let behind = kernel.saturating_sub(1 + padding) * jump;
-                        View {
-                            jump,
-                            radius: r + behind.max(padding * jump + j - jump),
-                        }
-                    }
-                    None => return refuse("to more than the image's own size"),
-                },
-                LayerSpec::Concat { with } | LayerSpec::Add { with } => {
+            let view = match layer.spec().reach(before) {
+                Layered::Sees(view) => view,
+                Layered::With(with) => {
                     let other = match usize::try_from(with) {
                         Err(_) => Some(input),
                         Ok(n) => views.get(n).copied(),
                     };
                     match other {
-                        Some(other) if other.jump == j => View {
-                            jump: j,
-                            radius: r.max(other.radius),
+                        Some(other) if other.jump == before.jump => View {
+                            radius: before.radius.max(other.radius),
+                            ..before
                         },
                         _ => return refuse("with a layer of another size"),
                     }
                 }
-                LayerSpec::Relu {}
-                | LayerSpec::LeakyRelu { .. }
-                | LayerSpec::Elu { .. }
-                | LayerSpec::Silu {}
-                | LayerSpec::Gelu {}
-                | LayerSpec::Tanh {}
-                | LayerSpec::Sigmoid {}
-                | LayerSpec::Dropout { .. }
-                | LayerSpec::BatchNorm2d {} => View { jump: j, radius: r },
-                LayerSpec::Dense { .. }
-                | LayerSpec::Kan { .. }
-                | LayerSpec::LayerNorm {}
-                | LayerSpec::GroupNorm { .. }
-                | LayerSpec::Flatten {}
-                | LayerSpec::Normalize {} => return refuse("looks at the whole image"),
+                Layered::Refused(why) => return refuse(why),
             };
             align = align.max(view.jump);
             views.push(view);

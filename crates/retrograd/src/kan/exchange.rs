@@ -14,6 +14,7 @@
 //! PyTorch's own pickles are not read: `safetensors.torch.save_file(model.state_dict(), path)`
 //! writes the file.
 
+use crate::layer::kan::KanSpec;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -289,7 +290,7 @@ fn assemble(layers: &[ReadLayer]) -> Result<(Network, Vec<f32>)> {
             }),
             false => range,
         };
-        specs.push(LayerSpec::Kan {
+        specs.push(LayerSpec::Kan(KanSpec {
             out: layer.outputs,
             grid: layer.grid,
             degree: layer.degree,
@@ -302,7 +303,7 @@ fn assemble(layers: &[ReadLayer]) -> Result<(Network, Vec<f32>)> {
             bias: layer.bias.iter().any(|&b| b != 0.0),
             outside: Outside::Decay,
             free_knots: !is_uniform,
-        });
+        }));
     }
     let mut network = Network::new(&NetworkSpec::new(&[layers[0].inputs], specs))?;
     let mut params = vec![0.0_f32; network.layout().len()];

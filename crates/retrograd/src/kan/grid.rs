@@ -6,6 +6,7 @@
 //! for all outputs of an input.
 
 use super::edges::Layers;
+use crate::layer::kan::KanSpec;
 use crate::layer::kan::{Kan, reference};
 use crate::network::{LayerSpec, Network};
 use crate::{Buffer, Error, Model, Result};
@@ -219,9 +220,9 @@ fn rebuild(
 ) -> Result<(Network, Vec<f32>, Refit)> {
     let mut spec = network.spec().clone();
     for ((new_grid, knots, _), &at) in plans.iter().zip(&layers.at) {
-        if let LayerSpec::Kan {
+        if let LayerSpec::Kan(KanSpec {
             grid, free_knots, ..
-        } = &mut spec.layers[at]
+        }) = &mut spec.layers[at]
         {
             *grid = *new_grid;
             *free_knots = knots.is_some();

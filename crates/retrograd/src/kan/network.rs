@@ -1,5 +1,6 @@
 //! A network, its parameters and its optimizer in one object.
 
+use crate::layer::kan::KanSpec;
 use crate::network::{Base, LayerSpec, Network, NetworkSpec, NetworkTape, Outside, Sparsity};
 use crate::optim::{self, Optimizer, OptimizerSpec};
 use crate::rng::Key;
@@ -55,15 +56,17 @@ impl KanConfig {
         }
         let layers = self.sizes[1..]
             .iter()
-            .map(|&out| LayerSpec::Kan {
-                out,
-                grid: self.grid,
-                degree: self.degree,
-                range: self.range,
-                base: self.base,
-                bias: self.bias,
-                outside: self.outside,
-                free_knots: false,
+            .map(|&out| {
+                LayerSpec::Kan(KanSpec {
+                    out,
+                    grid: self.grid,
+                    degree: self.degree,
+                    range: self.range,
+                    base: self.base,
+                    bias: self.bias,
+                    outside: self.outside,
+                    free_knots: false,
+                })
             })
             .collect();
         let mut spec = NetworkSpec::new(&self.sizes[..1], layers);

@@ -2,6 +2,7 @@
 
 use super::edges::{Edge, EdgeImportance, Layers};
 use crate::layer::kan::Kan;
+use crate::layer::kan::KanSpec;
 use crate::network::{LayerSpec, Network};
 use crate::{Buffer, Model, Result};
 
@@ -163,7 +164,7 @@ fn select_nodes(
 ) -> Result<(Network, Vec<f32>)> {
     let mut spec = network.spec().clone();
     for (layer, kept) in kept.iter().enumerate() {
-        if let LayerSpec::Kan { out, .. } = &mut spec.layers[layers.at[layer]] {
+        if let LayerSpec::Kan(KanSpec { out, .. }) = &mut spec.layers[layers.at[layer]] {
             *out = kept.len();
         }
     }

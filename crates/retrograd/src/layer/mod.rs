@@ -5,20 +5,26 @@
 //! one is an empty slice. What is not wanted, because it is frozen or nobody asks, is `None`.
 
 pub mod activation;
-pub(crate) mod add;
-pub(crate) mod concat;
-pub(crate) mod conv2d;
-pub(crate) mod conv_transpose2d;
-pub(crate) mod dense;
-pub(crate) mod dropout;
-pub(crate) mod flatten;
+pub mod add;
+pub mod concat;
+pub mod conv2d;
+pub mod conv_transpose2d;
+pub mod dense;
+pub mod dropout;
+pub mod flatten;
 pub mod gemm;
-pub(crate) mod kan;
-pub(crate) mod norm;
-pub(crate) mod normalize;
+pub mod kan;
+mod list;
+pub mod norm;
+pub mod normalize;
 pub(crate) mod pieces;
-pub(crate) mod pool;
-pub(crate) mod upsample;
+pub mod pool;
+pub(crate) mod spec;
+pub mod upsample;
+
+pub use list::LayerSpec;
+pub(crate) use list::small_models;
+pub(crate) use spec::Spec;
 
 use std::any::Any;
 

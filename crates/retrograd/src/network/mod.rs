@@ -1,6 +1,5 @@
 //! Feed-forward networks: a list of layers, built from a spec.
 
-mod build;
 mod execute;
 pub(crate) mod model;
 mod spec;

@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::build::Built;
 pub use super::execute::NetworkTape;
 use super::execute::{Params, fuses};
 use super::spec::{LayerSpec, NetworkSpec};
 use crate::layer::kan::Kan;
 use crate::layer::pieces::zero;
+use crate::layer::spec::{At, Built, check_size};
 use crate::layer::{AnyLayer, TENSORS};
 use crate::plan::{Place, Plan, Request, Value, before, stored};
 use crate::rng::Key;
@@ -47,7 +47,7 @@ impl Network {
         if spec
             .layers
             .iter()
-            .all(|l| matches!(l, LayerSpec::Flatten {}))
+            .all(|l| matches!(l, LayerSpec::Flatten(_)))
         {
             return Err(Error::invalid(
                 "model.layers",
@@ -70,8 +70,15 @@ impl Network {
             id: new_id(),
         };
         for (index, layer) in spec.layers.iter().enumerate() {
-            let Built { layer, shape, with } = network.build(index, layer)?;
-            super::build::check_size(&format!("model.layers[{index}]"), "an output", &shape)?;
+            let at = At {
+                index,
+                kind: layer.kind(),
+                shape: network.shape_of(before(index)),
+                input: &spec.input,
+                places: &network.places,
+            };
+            let Built { layer, shape, with } = layer.spec().build(&at)?;
+            check_size(&format!("model.layers[{index}]"), "an output", &shape)?;
             let mut tensors = [(); TENSORS].map(|()| 0..0);
             for (range, tensor) in tensors.iter_mut().zip(layer.tensors()) {
                 if let Some(t) = tensor {

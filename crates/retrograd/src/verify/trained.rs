@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_small_network_is_checked_whole_in_all_three_links_and_a_wrong_gradient_is_seen() {
-        let layers = vec![LayerSpec::dense(7), LayerSpec::Tanh {}, LayerSpec::dense(3)];
+        let layers = vec![LayerSpec::dense(7), LayerSpec::tanh(), LayerSpec::dense(3)];
         let network = Network::new(&NetworkSpec::new(&[5], layers)).unwrap();
         let params = network.init(3);
         let input: Vec<f32> = (0..20).map(|i| (i as f32 * 0.7).sin()).collect();

@@ -2,6 +2,7 @@
 //! with the f64 reference within the verifier's predicted bound.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use retrograd::layer::kan::KanSpec;
 use std::sync::{Arc, OnceLock};
 
 use retrograd::gpu::{Choice, Gpu, GpuNetwork};
@@ -20,7 +21,7 @@ pub fn gpu() -> Arc<Gpu> {
 }
 
 pub fn kan_layer(out: usize, degree: usize) -> LayerSpec {
-    LayerSpec::Kan {
+    LayerSpec::Kan(KanSpec {
         out,
         grid: 5,
         degree,
@@ -29,7 +30,7 @@ pub fn kan_layer(out: usize, degree: usize) -> LayerSpec {
         bias: true,
         outside: Outside::Decay,
         free_knots: false,
-    }
+    })
 }
 
 /// KAN layers of those widths.

@@ -1,3 +1,11 @@
+use crate::layer::activation::LeakyReluSpec;
+use crate::layer::add::AddSpec;
+use crate::layer::concat::ConcatSpec;
+use crate::layer::conv_transpose2d::ConvTranspose2dSpec;
+use crate::layer::conv2d::Conv2dSpec;
+use crate::layer::norm::GroupNormSpec;
+use crate::layer::pool::MaxPool2dSpec;
+use crate::layer::upsample::UpsampleSpec;
 use proptest::prelude::*;
 
 use super::*;
@@ -11,7 +19,7 @@ use crate::{Kernels, Loss, Model, Pass, parallel};
 /// A small U-Net with every way down and up: pooling, a strided convolution, upsampling, a
 /// transposed convolution, reflection, concatenation, addition.
 fn small_unet() -> Vec<LayerSpec> {
-    let reflect = LayerSpec::Conv2d {
+    let reflect = LayerSpec::Conv2d(Conv2dSpec {
         out: 3,
         kernel: 3,
         stride: 1,
@@ -20,8 +28,8 @@ fn small_unet() -> Vec<LayerSpec> {
         dilation: 1,
         groups: 1,
         bias: true,
-    };
-    let strided = LayerSpec::Conv2d {
+    });
+    let strided = LayerSpec::Conv2d(Conv2dSpec {
         out: 4,
         kernel: 3,
         stride: 2,
@@ -30,39 +38,39 @@ fn small_unet() -> Vec<LayerSpec> {
         dilation: 1,
         groups: 1,
         bias: true,
-    };
+    });
     vec![
         reflect,
-        LayerSpec::Relu {},
-        LayerSpec::MaxPool2d {
+        LayerSpec::relu(),
+        LayerSpec::MaxPool2d(MaxPool2dSpec {
             kernel: 2,
             stride: None,
-        },
+        }),
         LayerSpec::conv2d(4, 3, 1),
-        LayerSpec::LeakyRelu { slope: 0.1 },
+        LayerSpec::LeakyRelu(LeakyReluSpec { slope: 0.1 }),
         strided,
-        LayerSpec::Silu {},
-        LayerSpec::ConvTranspose2d {
+        LayerSpec::silu(),
+        LayerSpec::ConvTranspose2d(ConvTranspose2dSpec {
             out: 4,
             kernel: 2,
             stride: 2,
             padding: 0,
             bias: true,
-        },
-        LayerSpec::Add { with: 4 },
-        LayerSpec::Upsample { scale: 2 },
-        LayerSpec::Concat { with: 1 },
+        }),
+        LayerSpec::Add(AddSpec { with: 4 }),
+        LayerSpec::Upsample(UpsampleSpec { scale: 2 }),
+        LayerSpec::Concat(ConcatSpec { with: 1 }),
         LayerSpec::conv2d(1, 3, 1),
-        LayerSpec::Add { with: -1 },
+        LayerSpec::Add(AddSpec { with: -1 }),
     ]
 }
 
 fn small_cnn() -> Vec<LayerSpec> {
     vec![
         LayerSpec::conv2d(4, 3, 1),
-        LayerSpec::Relu {},
+        LayerSpec::relu(),
         LayerSpec::conv2d(3, 5, 2),
-        LayerSpec::Tanh {},
+        LayerSpec::tanh(),
         LayerSpec::conv2d(1, 3, 1),
     ]
 }
@@ -149,14 +157,16 @@ fn a_pixel_beyond_the_reach_changes_nothing_and_one_within_it_does() {
 #[test]
 fn networks_that_see_the_whole_image_are_refused() {
     let message = |layers: Vec<LayerSpec>| Reach::of(&layers).unwrap_err().to_string();
-    let flat = vec![LayerSpec::Flatten {}, LayerSpec::dense(64)];
+    let flat = vec![LayerSpec::flatten(), LayerSpec::dense(64)];
     assert!(message(flat).contains("whole image"));
-    assert!(message(vec![LayerSpec::GroupNorm { groups: 1 }]).contains("group_norm"));
-    assert!(message(vec![LayerSpec::Upsample { scale: 2 }]).contains("own size"));
-    let pooled = vec![LayerSpec::MaxPool2d {
+    assert!(
+        message(vec![LayerSpec::GroupNorm(GroupNormSpec { groups: 1 })]).contains("group_norm")
+    );
+    assert!(message(vec![LayerSpec::Upsample(UpsampleSpec { scale: 2 })]).contains("own size"));
+    let pooled = vec![LayerSpec::MaxPool2d(MaxPool2dSpec {
         kernel: 2,
         stride: None,
-    }];
+    })];
     assert!(message(pooled).contains("2 times smaller"));
 }
 

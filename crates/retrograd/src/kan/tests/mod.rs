@@ -356,10 +356,7 @@ fn frozen_networks_keep_the_outputs_within_their_rounding() {
 /// Normalisation is a layer: the frozen network and the formula have it too.
 #[test]
 fn normalisation_is_applied_everywhere() {
-    let layers = vec![
-        LayerSpec::Normalize {},
-        LayerSpec::kan(2, 5, 3, [-1.0, 1.0]),
-    ];
+    let layers = vec![LayerSpec::normalize(), LayerSpec::kan(2, 5, 3, [-1.0, 1.0])];
     let mut network = Network::new(&NetworkSpec::new(&[2], layers)).unwrap();
     for mut buffer in network.buffers() {
         let mean = buffer.name == "0.mean";

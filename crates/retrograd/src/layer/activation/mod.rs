@@ -18,6 +18,9 @@ mod cpu;
 pub(crate) mod faults;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod spec;
+
+pub use spec::{EluSpec, GeluSpec, LeakyReluSpec, ReluSpec, SigmoidSpec, SiluSpec, TanhSpec};
 
 use serde::{Deserialize, Serialize};
 

@@ -5,6 +5,9 @@
 
 #[cfg(feature = "gpu")]
 mod gpu;
+mod spec;
+
+pub use spec::AddSpec;
 
 use crate::Scalar;
 use crate::layer::pieces::{add, copy};

@@ -15,12 +15,15 @@ pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod reference;
+mod spec;
 pub(crate) mod stack;
 mod sums;
 mod taps;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tile;
+
+pub use spec::Conv2dSpec;
 
 use crate::layer::{Backward, Describe, Forward, Layer, TENSORS, TensorSpec, uniform};
 use crate::network::PaddingMode;

@@ -16,6 +16,9 @@
 #[cfg(feature = "gpu")]
 mod gpu;
 mod reference;
+mod spec;
+
+pub use spec::ConvTranspose2dSpec;
 
 use crate::layer::conv2d::tile::Source;
 use crate::layer::conv2d::{Conv2d, cpu};

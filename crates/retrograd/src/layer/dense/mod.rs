@@ -10,6 +10,9 @@ mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod reference;
+mod spec;
+
+pub use spec::DenseSpec;
 
 use crate::layer::{Backward, Describe, Forward, Layer, TENSORS, TensorSpec, uniform};
 use crate::rng::Stream;

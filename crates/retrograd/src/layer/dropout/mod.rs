@@ -6,6 +6,9 @@
 
 #[cfg(feature = "gpu")]
 mod gpu;
+mod spec;
+
+pub use spec::DropoutSpec;
 
 use crate::layer::{Backward, Describe, Forward, Layer, sized};
 use crate::{Scalar, parallel};

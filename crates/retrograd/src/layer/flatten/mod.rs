@@ -3,6 +3,10 @@
 //! The plan gives both one buffer, so that nothing is computed; the copies here are what that
 //! means, for where another layer stands between.
 
+mod spec;
+
+pub use spec::FlattenSpec;
+
 use crate::Scalar;
 use crate::layer::{Backward, Describe, Forward, Layer};
 

@@ -64,8 +64,11 @@ mod penalty;
 pub(crate) mod reference;
 mod rows;
 mod single;
+mod spec;
 #[cfg(test)]
 mod tests;
+
+pub use spec::KanSpec;
 
 use crate::layer::{
     Backward, Describe, Forward, Layer, Saved, TENSORS, TensorSpec, check_shape, uniform,

@@ -21,8 +21,11 @@ pub(crate) mod faults;
 #[cfg(feature = "gpu")]
 mod gpu;
 pub(crate) mod rows;
+mod spec;
 #[cfg(test)]
 mod tests;
+
+pub use spec::{BatchNorm2dSpec, GroupNormSpec, LayerNormSpec};
 
 use crate::layer::{
     Backward, Describe, Forward, Layer, Saved, TENSORS, TensorSpec, check_shape, sized,

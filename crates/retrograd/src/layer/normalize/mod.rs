@@ -5,6 +5,9 @@
 
 #[cfg(feature = "gpu")]
 mod gpu;
+mod spec;
+
+pub use spec::NormalizeSpec;
 
 use crate::layer::{Backward, Describe, Forward, Layer, check_shape};
 use crate::{Buffer, Error, Result, Scalar};

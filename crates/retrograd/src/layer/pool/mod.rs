@@ -10,8 +10,11 @@ mod cpu;
 pub(crate) mod faults;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod spec;
 #[cfg(test)]
 mod tests;
+
+pub use spec::{AvgPool2dSpec, MaxPool2dSpec};
 
 use crate::layer::{Backward, Describe, Forward, Layer, Saved};
 use crate::{Kernels, Scalar};

@@ -5,6 +5,9 @@
 pub(crate) mod faults;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod spec;
+
+pub use spec::UpsampleSpec;
 
 use crate::layer::{Backward, Describe, Forward, Layer};
 use crate::simd::{self, dispatch};

@@ -1,4 +1,5 @@
 use super::*;
+use crate::layer::upsample::UpsampleSpec;
 use crate::model::{Grads, Model, Pass};
 use crate::optim::Optimizer;
 use crate::rng::Key;
@@ -150,8 +151,14 @@ fn sizes_beyond_reason_are_named() {
         (conv(1_000_000_000, 3), "padding"),
         (conv(40_000, 3), "a padded image"),
         (conv(1, usize::MAX), "kernel"),
-        (LayerSpec::Upsample { scale: usize::MAX }, "scale"),
-        (LayerSpec::Upsample { scale: 60_000 }, "values a sample"),
+        (
+            LayerSpec::Upsample(UpsampleSpec { scale: usize::MAX }),
+            "scale",
+        ),
+        (
+            LayerSpec::Upsample(UpsampleSpec { scale: 60_000 }),
+            "values a sample",
+        ),
     ] {
         let text = format!("{layer:?}");
         let spec = NetworkSpec::new(&[1, 28, 28], vec![layer]);

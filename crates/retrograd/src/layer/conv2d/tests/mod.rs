@@ -1,3 +1,6 @@
+use crate::layer::concat::ConcatSpec;
+use crate::layer::conv_transpose2d::ConvTranspose2dSpec;
+use crate::layer::conv2d::Conv2dSpec;
 use proptest::prelude::*;
 
 use super::Conv2d;
@@ -97,9 +100,9 @@ proptest! {
         (height, width, samples) in (1..20_usize, 1..40_usize, 1..4_usize),
     ) {
         let padding_mode = if reflect { PaddingMode::Reflect } else { PaddingMode::Zeros };
-        let layer = LayerSpec::Conv2d {
+        let layer = LayerSpec::Conv2d(Conv2dSpec {
             out: groups * group_out, kernel, stride, padding, padding_mode, dilation, groups, bias,
-        };
+        });
         check(layer, [groups * group_in, height, width], samples);
     }
 
@@ -110,7 +113,7 @@ proptest! {
         bias in any::<bool>(),
         (height, width, samples) in (1..10_usize, 1..20_usize, 1..4_usize),
     ) {
-        let layer = LayerSpec::ConvTranspose2d { out, kernel, stride, padding, bias };
+        let layer = LayerSpec::ConvTranspose2d(ConvTranspose2dSpec { out, kernel, stride, padding, bias });
         check(layer, [inputs, height, width], samples);
     }
 }
@@ -123,7 +126,7 @@ fn check_relu(layer: &LayerSpec, shape: [usize; 3], samples: usize) {
     let Ok(alone) = network(vec![layer.clone()]) else {
         return;
     };
-    let fused = network(vec![layer.clone(), LayerSpec::Relu {}]).unwrap();
+    let fused = network(vec![layer.clone(), LayerSpec::relu()]).unwrap();
     let [params, x, d_y] = [
         ("params", alone.layout().len()),
         ("x", samples * alone.input_len()),
@@ -159,10 +162,10 @@ proptest! {
         (height, width, samples) in (1..20_usize, 1..40_usize, 1..4_usize),
     ) {
         let padding_mode = if reflect { PaddingMode::Reflect } else { PaddingMode::Zeros };
-        let layer = LayerSpec::Conv2d {
+        let layer = LayerSpec::Conv2d(Conv2dSpec {
             out: groups * group_out, kernel, stride, padding, padding_mode, dilation, groups,
             bias: true,
-        };
+        });
         check_relu(&layer, [groups * group_in, height, width], samples);
     }
 }
@@ -172,8 +175,8 @@ proptest! {
 fn a_skip_from_before_a_relu_reads_what_was_there() {
     let layers = vec![
         LayerSpec::conv2d(3, 3, 1),
-        LayerSpec::Relu {},
-        LayerSpec::Concat { with: 0 },
+        LayerSpec::relu(),
+        LayerSpec::Concat(ConcatSpec { with: 0 }),
         LayerSpec::conv2d(2, 3, 1),
     ];
     let network = Network::new(&NetworkSpec::new(&[2, 9, 21], layers)).unwrap();
@@ -210,9 +213,9 @@ fn larger_convolutions_agree_and_have_the_same_bits_on_every_number_of_threads()
 fn simple_cnn(height: usize, width: usize) -> Network {
     let layers = vec![
         LayerSpec::conv2d(16, 3, 1),
-        LayerSpec::Relu {},
+        LayerSpec::relu(),
         LayerSpec::conv2d(16, 3, 1),
-        LayerSpec::Relu {},
+        LayerSpec::relu(),
         LayerSpec::conv2d(1, 3, 1),
     ];
     Network::new(&NetworkSpec::new(&[1, height, width], layers)).unwrap()
@@ -362,12 +365,12 @@ proptest! {
         let mut layers = Vec::new();
         for (l, &out) in channels[1..=convs].iter().enumerate() {
             let half = if l + 1 == convs { last_half } else { half.min(1) };
-            layers.push(LayerSpec::Conv2d {
+            layers.push(LayerSpec::Conv2d(Conv2dSpec {
                 out, kernel: 2 * half + 1, stride: 1, padding: half * dilation,
                 padding_mode: PaddingMode::Zeros, dilation, groups: 1, bias: l % 2 == 0,
-            });
+            }));
             if relu_at_end || l + 1 < convs {
-                layers.push(LayerSpec::Relu {});
+                layers.push(LayerSpec::relu());
             }
         }
         check_stack(layers, [channels[0], height, width], samples);
@@ -380,9 +383,9 @@ fn a_stack_over_several_tiles_has_the_gradients_of_its_layers() {
     let layers = |hidden| {
         vec![
             LayerSpec::conv2d(hidden, 3, 1),
-            LayerSpec::Relu {},
+            LayerSpec::relu(),
             LayerSpec::conv2d(hidden, 3, 1),
-            LayerSpec::Relu {},
+            LayerSpec::relu(),
             LayerSpec::conv2d(1, 3, 1),
         ]
     };

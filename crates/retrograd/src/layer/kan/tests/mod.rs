@@ -2,6 +2,7 @@
 //! odd sizes, changing batches, threads, NaN.
 
 use super::*;
+use crate::layer::kan::KanSpec;
 use crate::model::{Grads, Pass};
 use crate::network::{LayerSpec, Network, NetworkSpec, NetworkTape};
 use crate::optim::OptimizerSpec;
@@ -47,7 +48,7 @@ fn layer(
     outside: Outside,
     free_knots: bool,
 ) -> LayerSpec {
-    LayerSpec::Kan {
+    LayerSpec::Kan(KanSpec {
         out,
         grid,
         degree,
@@ -56,7 +57,7 @@ fn layer(
         bias,
         outside,
         free_knots,
-    }
+    })
 }
 
 /// Weights large enough that splines matter, inputs inside, outside and on knots.

@@ -1,3 +1,4 @@
+use crate::layer::norm::GroupNormSpec;
 use proptest::prelude::*;
 
 use crate::network::Network;
@@ -24,9 +25,9 @@ proptest! {
         let channels = groups * each;
         // What is one set, and how many terms a parameter's gradient has.
         let (layer, n, terms) = match kind {
-            0 => (LayerSpec::BatchNorm2d {}, samples * height * width, samples * height * width),
-            1 => (LayerSpec::GroupNorm { groups }, each * height * width, samples * height * width),
-            _ => (LayerSpec::LayerNorm {}, width, samples * channels * height),
+            0 => (LayerSpec::batch_norm2d(), samples * height * width, samples * height * width),
+            1 => (LayerSpec::GroupNorm(GroupNormSpec { groups }), each * height * width, samples * height * width),
+            _ => (LayerSpec::layer_norm(), width, samples * channels * height),
         };
         let spec = NetworkSpec::new(&[channels, height, width], vec![layer]);
         let network = Network::new(&spec).unwrap();

@@ -1,3 +1,6 @@
+use crate::layer::pool::AvgPool2dSpec;
+use crate::layer::pool::MaxPool2dSpec;
+use crate::layer::upsample::UpsampleSpec;
 use proptest::prelude::*;
 
 use crate::network::Network;
@@ -17,9 +20,9 @@ proptest! {
         ties in any::<bool>(),
     ) {
         let layer = match kind {
-            0 => LayerSpec::MaxPool2d { kernel, stride: Some(stride) },
-            1 => LayerSpec::AvgPool2d { kernel, stride: Some(stride) },
-            _ => LayerSpec::Upsample { scale: stride },
+            0 => LayerSpec::MaxPool2d(MaxPool2dSpec { kernel, stride: Some(stride) }),
+            1 => LayerSpec::AvgPool2d(AvgPool2dSpec { kernel, stride: Some(stride) }),
+            _ => LayerSpec::Upsample(UpsampleSpec { scale: stride }),
         };
         let network = Network::new(&NetworkSpec::new(&[channels, height, width], vec![layer])).unwrap();
         let mut stream = Key::new(1).purpose("pool").stream();

@@ -1,0 +1,117 @@
+//! The layer in files.
+
+use serde::{Deserialize, Serialize};
+
+use super::Conv2d;
+use crate::layer::spec::{At, Built, MAX_PIXELS, Reach, Small, Spec, View, check_size, one, yes};
+use crate::network::PaddingMode;
+use crate::{Loss, Result};
+
+/// Options of a convolution.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Conv2dSpec {
+    /// Channels of the output.
+    pub out: usize,
+    /// The side of the kernel.
+    pub kernel: usize,
+    /// Pixels between positions of the kernel.
+    #[serde(default = "one")]
+    pub stride: usize,
+    /// Pixels added on every side.
+    #[serde(default)]
+    pub padding: usize,
+    /// What those pixels are.
+    #[serde(default)]
+    pub padding_mode: PaddingMode,
+    /// Pixels between elements of the kernel.
+    #[serde(default = "one")]
+    pub dilation: usize,
+    /// Groups of channels that don't see each other.
+    #[serde(default = "one")]
+    pub groups: usize,
+    /// Whether a bias is added.
+    #[serde(default = "yes")]
+    pub bias: bool,
+}
+
+impl Spec for Conv2dSpec {
+    fn build(&self, at: &At<'_>) -> Result<Built> {
+        let [inputs, height, width] = at.image()?;
+        let conv = Conv2d {
+            inputs,
+            outputs: at.positive("out", self.out)?,
+            height,
+            width,
+            kernel: at.positive("kernel", self.kernel)?,
+            stride: at.positive("stride", self.stride)?,
+            padding: self.padding,
+            padding_mode: self.padding_mode,
+            dilation: at.positive("dilation", self.dilation)?,
+            groups: at.positive("groups", self.groups)?,
+            bias: self.bias,
+        };
+        at.at_most("kernel", self.kernel, MAX_PIXELS)?;
+        at.at_most("padding", self.padding, MAX_PIXELS)?;
+        at.at_most("dilation", self.dilation, MAX_PIXELS)?;
+        let (groups, out) = (self.groups, self.out);
+        if inputs % groups != 0 || out % groups != 0 {
+            let needed = format!("a divisor of {inputs} inputs and {out} outputs");
+            return Err(at.invalid("groups", groups, needed));
+        }
+        if self.padding_mode == PaddingMode::Reflect && self.padding >= height.min(width) {
+            let needed = format!("less than the image, {height} × {width}, to reflect");
+            return Err(at.invalid("padding", self.padding, needed));
+        }
+        let (high, wide) = conv.padded();
+        check_size(
+            &at.place("padding"),
+            "a padded image",
+            &[inputs, high, wide],
+        )?;
+        if conv.span() > high.min(wide) {
+            let got = format!("{} pixels with dilation {}", conv.span(), self.dilation);
+            let needed = format!("at most the padded image, {high} × {wide}");
+            return Err(at.invalid("kernel", got, needed));
+        }
+        let shape = vec![out, conv.out_height(), conv.out_width()];
+        Built::new(conv, shape)
+    }
+
+    fn reach(&self, before: View) -> Reach {
+        let span = self.dilation * self.kernel.saturating_sub(1) + 1;
+        let ahead = span.saturating_sub(self.padding + self.stride);
+        Reach::Sees(View {
+            jump: before.jump * self.stride,
+            radius: before.radius + before.jump * self.padding.max(ahead),
+        })
+    }
+
+    fn small() -> &'static [Small] {
+        SMALL
+    }
+}
+
+const SMALL: &[Small] = &[
+    (
+        "conv2d",
+        &[2, 5, 7],
+        r#"[{"kind":"conv2d","out":3,"kernel":3,"padding":1},{"kind":"silu"},{"kind":"conv2d","out":2,"kernel":3,"stride":2}]"#,
+        3,
+        Loss::Mse,
+    ),
+    (
+        "conv2d strided",
+        &[2, 7, 6],
+        r#"[{"kind":"conv2d","out":4,"kernel":2,"stride":2,"groups":2},{"kind":"tanh"},{"kind":"flatten"},{"kind":"dense","out":3}]"#,
+        4,
+        Loss::CrossEntropy,
+    ),
+    (
+        "conv2d dilated, reflected",
+        &[2, 6, 7],
+        r#"[{"kind":"conv2d","out":3,"kernel":3,"padding":2,"padding_mode":"reflect","dilation":2,"bias":false},{"kind":"gelu"},{"kind":"conv2d","out":1,"kernel":1}]"#,
+        3,
+        Loss::L1,
+    ),
+];

@@ -1,0 +1,48 @@
+//! The layer in files.
+
+use serde::{Deserialize, Serialize};
+
+use super::Dropout;
+use crate::layer::AnyLayer;
+use crate::layer::spec::{At, Built, Reach, Small, Spec, View};
+use crate::verify::mutants::{FaultKind, Mutation, Transform};
+use crate::{Loss, Result};
+
+/// Options of dropout.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DropoutSpec {
+    /// The probability of an element to be dropped.
+    pub p: f64,
+}
+
+impl Spec for DropoutSpec {
+    fn build(&self, at: &At<'_>) -> Result<Built> {
+        if !(0.0..1.0).contains(&self.p) {
+            return Err(at.invalid("p", self.p, "0 ≤ p < 1"));
+        }
+        let (p, index) = (self.p, at.index as u64);
+        Built::new(Dropout { p, index }, at.shape.to_vec())
+    }
+
+    fn reach(&self, before: View) -> Reach {
+        Reach::Sees(before)
+    }
+
+    fn faults(&self, _: &dyn AnyLayer) -> Vec<Mutation> {
+        let unscaled = FaultKind::DX(Transform::Scale(1.0 - self.p));
+        vec![FaultKind::NoDerivative.into(), unscaled.into()]
+    }
+
+    fn small() -> &'static [Small] {
+        SMALL
+    }
+}
+
+const SMALL: &[Small] = &[(
+    "dropout",
+    &[4],
+    r#"[{"kind":"dense","out":8},{"kind":"dropout","p":0.4},{"kind":"dense","out":3}]"#,
+    7,
+    Loss::Mse,
+)];

@@ -1,0 +1,147 @@
+//! The layer in files.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Kan, MAX_DEGREE};
+use crate::layer::AnyLayer;
+use crate::layer::spec::{At, Built, Small, Spec};
+use crate::network::{Base, Outside};
+use crate::verify::mutants::Mutation;
+use crate::{Loss, Result};
+
+/// Options of a KAN layer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KanSpec {
+    /// Outputs.
+    pub out: usize,
+    /// Grid intervals, 1 to 64.
+    pub grid: usize,
+    /// Spline degree, 1 to 7.
+    pub degree: usize,
+    /// The range that the grid covers.
+    #[serde(default = "unit_range")]
+    pub range: [f64; 2],
+    /// What is added to the splines.
+    #[serde(default)]
+    pub base: Base,
+    /// Whether a bias is added.
+    #[serde(default)]
+    pub bias: bool,
+    /// What happens to inputs outside the range.
+    #[serde(default)]
+    pub outside: Outside,
+    /// Each input has knots of its own, kept in the buffer `N.knots`.
+    #[serde(default)]
+    pub free_knots: bool,
+}
+
+fn unit_range() -> [f64; 2] {
+    [-1.0, 1.0]
+}
+
+impl Spec for KanSpec {
+    fn build(&self, at: &At<'_>) -> Result<Built> {
+        if !(1..=MAX_DEGREE).contains(&self.degree) {
+            return Err(at.invalid("degree", self.degree, "1 to 7"));
+        }
+        if !(1..=64).contains(&self.grid) {
+            return Err(at.invalid("grid", self.grid, "1 to 64"));
+        }
+        let [lo, hi] = self.range;
+        if !(lo.is_finite() && hi.is_finite() && lo < hi) {
+            let got = format!("{:?}", self.range);
+            return Err(at.invalid("range", got, "finite [low, high], low < high"));
+        }
+        let mut kan = Kan::new(
+            at.last(),
+            at.positive("out", self.out)?,
+            self.grid,
+            self.degree,
+            self.range,
+            self.base,
+            self.bias,
+            self.outside,
+        );
+        if self.free_knots {
+            kan.set_knots(kan.uniform_knots().repeat(at.last()));
+        }
+        Built::new(kan, at.with_last(self.out))
+    }
+
+    fn faults(&self, layer: &dyn AnyLayer) -> Vec<Mutation> {
+        layer
+            .downcast()
+            .map_or_else(Vec::new, super::faults::faults)
+    }
+
+    fn small() -> &'static [Small] {
+        SMALL
+    }
+}
+
+const SMALL: &[Small] = &[
+    (
+        "kan degree 1",
+        &[3],
+        r#"[{"kind":"dense","out":3},{"kind":"kan","out":4,"grid":4,"degree":1,"range":[-2,2]},{"kind":"kan","out":2,"grid":3,"degree":1}]"#,
+        9,
+        Loss::Mse,
+    ),
+    (
+        "kan degree 2",
+        &[3],
+        r#"[{"kind":"dense","out":3},{"kind":"kan","out":4,"grid":4,"degree":2,"range":[-2,2],"bias":true},{"kind":"kan","out":2,"grid":3,"degree":2}]"#,
+        9,
+        Loss::Mse,
+    ),
+    (
+        "kan degree 3",
+        &[3],
+        r#"[{"kind":"dense","out":3},{"kind":"kan","out":4,"grid":5,"degree":3,"range":[-2,2]},{"kind":"kan","out":2,"grid":3,"degree":3}]"#,
+        9,
+        Loss::Mse,
+    ),
+    (
+        "kan degree 4",
+        &[3],
+        r#"[{"kind":"kan","out":4,"grid":4,"degree":4,"range":[-2,2]},{"kind":"dense","out":2}]"#,
+        9,
+        Loss::Huber,
+    ),
+    (
+        "kan degree 5",
+        &[3],
+        r#"[{"kind":"kan","out":4,"grid":4,"degree":5,"range":[-2,2]},{"kind":"dense","out":2}]"#,
+        9,
+        Loss::Mse,
+    ),
+    (
+        "kan degree 7",
+        &[3],
+        r#"[{"kind":"kan","out":2,"grid":3,"degree":7,"range":[-2,2]}]"#,
+        9,
+        Loss::Mse,
+    ),
+    (
+        "kan clamp",
+        &[3],
+        r#"[{"kind":"kan","out":4,"grid":4,"degree":3,"range":[-1,1],"outside":"clamp"},{"kind":"dense","out":2}]"#,
+        11,
+        Loss::Mse,
+    ),
+    (
+        "kan without base",
+        &[3],
+        r#"[{"kind":"kan","out":4,"grid":4,"degree":2,"range":[-2,2],"base":"none","bias":true},{"kind":"dense","out":2}]"#,
+        9,
+        Loss::Mse,
+    ),
+    (
+        "kan free knots",
+        &[3],
+        r#"[{"kind":"kan","out":4,"grid":4,"degree":3,"free_knots":true},{"kind":"dense","out":2}]"#,
+        9,
+        Loss::Mse,
+    ),
+];
