@@ -129,7 +129,7 @@ mod tests {
                 !experiment.about.is_empty(),
                 "{name} says nothing about itself"
             );
-            crate::families::find(experiment.family()).unwrap();
+            retrograd::Family::find(experiment.family()).unwrap();
         }
     }
 

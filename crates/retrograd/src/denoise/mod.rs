@@ -20,6 +20,7 @@
 //! ```
 
 mod data;
+mod family;
 mod infer;
 mod reach;
 mod task;
@@ -29,6 +30,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 pub use data::{DataSpec, Generate};
+pub use family::FAMILY;
 pub use infer::{Denoiser, Plan};
 pub use reach::Reach;
 pub use task::DenoiseTask;

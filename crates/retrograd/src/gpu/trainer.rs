@@ -3,10 +3,12 @@
 use super::{Choice, Gpu, GpuNetwork, GpuOptimizer, LossScale, Precision, StepLoss, TrainOptions};
 use crate::network::Network;
 use crate::optim::Optimizer;
-use crate::train::{Accelerator, Arrived, Carried, CarriedScale, Clip, Example, Mode};
+use crate::train::{
+    Accelerator, Arrived, Carried, CarriedScale, Clip, Example, Mode, Placement, Start,
+};
 use crate::{Error, Loss, Model, Pass, Result};
 
-/// Trains a network on a device, native or hybrid, for [`crate::train::Session::fit_on`].
+/// Trains a network on a device, native or hybrid, for [`crate::train::Session::fit`].
 pub struct GpuTrainer {
     network: GpuNetwork,
     /// The optimizer of native mode.
@@ -16,6 +18,30 @@ pub struct GpuTrainer {
 }
 
 impl GpuTrainer {
+    /// Takes up a run where a placement says that a GPU computes its steps.
+    pub(crate) fn placed(
+        network: &Network,
+        placement: &Placement,
+        start: &Start<'_>,
+    ) -> Result<Option<Box<dyn Accelerator<Network>>>> {
+        let Placement::Gpu {
+            adapter,
+            mode,
+            precision,
+            compress,
+        } = placement
+        else {
+            return Ok(None);
+        };
+        let Start {
+            params, optimizer, ..
+        } = start;
+        let trainer = GpuTrainer::new(
+            adapter, *mode, *precision, *compress, network, params, optimizer,
+        )?;
+        Ok(Some(Box::new(trainer.carry_on(start.carried)?)))
+    }
+
     /// Takes up a run with its parameters and its optimizer's state. With `compress`, gradients of
     /// hybrid steps come back as 16-bit floats with error feedback.
     pub fn new(

@@ -11,6 +11,7 @@ mod checks;
 mod dag;
 pub mod data;
 pub mod draw;
+mod family;
 mod layer;
 #[cfg(test)]
 mod mistakes;
@@ -29,7 +30,9 @@ mod transform;
 mod wrong;
 
 pub use batch::{Features, GraphBatch, NodeValues};
+pub use dag::FAMILY as DAG_FAMILY;
 pub use dag::{DagNN, DagSpec, DagTape};
+pub use family::FAMILY;
 pub use network::{GraphNetwork, GraphTape};
 pub use ops::propagate_mean;
 pub use pattern::{Pattern, Rows};

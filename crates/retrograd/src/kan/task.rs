@@ -199,11 +199,6 @@ impl KanTask {
         })
     }
 
-    /// What was found out about the data, a line each.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
     /// A run's task with the network and parameters as trained, for export.
     pub fn of_run(run: &Path) -> Result<(Self, Vec<f32>)> {
         let mut task = KanTask::new(&experiment_of(run)?)?;
@@ -296,6 +291,10 @@ impl Task for KanTask {
 
     fn loss(&self) -> Loss {
         self.loss
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     fn steps_per_epoch(&self) -> u64 {

@@ -33,6 +33,7 @@
 mod batch;
 mod circuit;
 pub mod evaluate;
+mod family;
 pub mod fast;
 pub mod gates;
 pub mod grid;
@@ -51,6 +52,7 @@ pub mod wiring;
 mod tests;
 
 pub use batch::{LogicBatch, channel_target};
+pub use family::FAMILY;
 pub use grid::{BoundaryCondition, NGrid};
 pub use hard::{BitGrid, HardCircuit, Program};
 pub use model::{LogicCa, LogicTape};

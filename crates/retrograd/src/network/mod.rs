@@ -2,11 +2,13 @@
 
 mod build;
 mod execute;
+pub(crate) mod family;
 pub(crate) mod model;
 mod spec;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use crate::layer::activation::Activation;
+pub use family::FAMILY;
 pub use model::{Network, NetworkTape};
 pub use spec::{Base, LayerSpec, NetworkSpec, Outside, PaddingMode, Sparsity};

@@ -16,8 +16,8 @@ use super::folder::{MetricsFile, RunFolder};
 use super::report;
 use super::step::{BadNumber, Clip, Stepper, find_bad};
 use super::{
-    Accelerator, Arrived, CHECKPOINT_SECONDS, Carried, Event, Example, Experiment, MakeAccelerator,
-    Mode, Observer, OnNan, Record, Specimen, Summary, Task, TrainSpec, Verification,
+    Accelerator, Arrived, CHECKPOINT_SECONDS, Carried, Event, Example, Experiment, Mode, Observer,
+    OnNan, Placement, Record, Specimen, Start, Summary, Task, TrainSpec, Verification,
 };
 use crate::rng::Key;
 use crate::verify::{self, Link, Report, Row};
@@ -104,17 +104,17 @@ impl<'a, T: Task> Fit<'a, T> {
     }
 
     /// Lets steps be computed elsewhere, from the state that is here now.
-    pub(super) fn accelerate(&mut self, make: Option<MakeAccelerator<'_, T::Model>>) -> Result<()> {
-        let Some(make) = make else {
+    pub(super) fn accelerate(&mut self, placement: &Placement) -> Result<()> {
+        let stepper = &self.stepper;
+        let start = Start {
+            params: &stepper.params,
+            optimizer: &stepper.optimizer,
+            carried: &self.carried,
+            image_loss: stepper.image_loss.as_ref(),
+        };
+        let Some(made) = self.task.model().accelerator(placement, &start)? else {
             return Ok(());
         };
-        let stepper = &self.stepper;
-        let made = make(
-            self.task.model(),
-            &stepper.params,
-            &stepper.optimizer,
-            &self.carried,
-        )?;
         if made.mode() == Mode::Native && self.spec.accumulate > 1 {
             return Err(Error::invalid(
                 "train.accumulate",

@@ -20,8 +20,9 @@ mod task;
 mod tests;
 mod verification;
 
+pub(crate) use accelerator::no_gpu;
 pub use accelerator::{
-    Accelerator, Arrived, Carried, CarriedScale, MakeAccelerator, Mode, Placement, Precision,
+    Accelerator, Arrived, Carried, CarriedScale, Mode, Placement, Precision, Start,
 };
 pub use checkpoint::{Metadata, load_weights};
 pub use event::{Event, Observer, Quiet, Record, Summary};

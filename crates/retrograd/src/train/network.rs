@@ -119,11 +119,6 @@ impl NetworkTask {
         self.train.len()
     }
 
-    /// What was found out about the data, a line each.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
     /// The loss and the measures on a data set, and its outputs.
     fn measure(&self, params: &[f32], data: &Dataset) -> Result<(f64, Measures, Vec<f32>)> {
         let mut measures = Measures::new(&self.preparation);
@@ -219,6 +214,10 @@ impl Task for NetworkTask {
 
     fn loss(&self) -> Loss {
         self.loss
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     fn steps_per_epoch(&self) -> u64 {

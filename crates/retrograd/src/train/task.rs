@@ -81,6 +81,10 @@ pub trait Task {
     fn image_loss(&self) -> Option<ImageLoss> {
         None
     }
+    /// What was found out about the data, a line each; said before training begins.
+    fn notes(&self) -> &[String] {
+        &[]
+    }
     /// Steps in an epoch, each with a batch of its own. (With gradient accumulation the optimizer
     /// steps once for several of them.)
     fn steps_per_epoch(&self) -> u64;
