@@ -1,6 +1,6 @@
 //! The family's entry: training, predictions, and the network drawn or written in other forms.
 
-use super::{Exchange, FrozenKan, KanTask, Precision, trained_kan, write_state};
+use super::{Exchange, FrozenKan, Precision, trained_kan, write_pictures, write_state};
 use crate::family::{Console, ExportOptions, Family};
 use crate::train::{Experiment, Session, Summary, Task};
 use crate::{Error, Result};
@@ -10,6 +10,9 @@ pub const FAMILY: Family = Family {
     train: Some(train),
     run: Some(|_, options, console| crate::network::family::predict(options, console, trained_kan)),
     export: Some(export),
+    auto_batch: Some(|experiment, placement, console| {
+        crate::network::family::auto_batch(super::task(experiment), placement, console)
+    }),
     formats: &[
         ("efficient-kan", "efficient-kan's state"),
         ("pykan", "pykan's state"),
@@ -25,7 +28,7 @@ pub const FAMILY: Family = Family {
 };
 
 fn train(session: &mut Session<'_>) -> Result<Summary> {
-    let mut task = KanTask::new(session.experiment())?;
+    let mut task = super::task(session.experiment())?;
     session.fit(&mut task)
 }
 
@@ -37,10 +40,10 @@ fn export(_: &Experiment, options: &ExportOptions, console: &mut dyn Console) ->
             "a KAN needs --plot, or --kan FORMAT",
         ));
     }
-    let (task, params) = KanTask::of_run(&options.run)?;
+    let (task, params) = super::task_of_run(&options.run)?;
     if options.plot {
         let folder = options.out.as_deref().unwrap_or(&options.run);
-        task.write_pictures(&params, folder)?;
+        write_pictures(task.model(), &params, task.shown_inputs(), folder)?;
         for name in ["network.svg", "network.png"] {
             console.value("picture", &folder.join(name).display());
         }

@@ -117,6 +117,9 @@ pub trait Accelerator<M: Model> {
         model: &mut M,
     ) -> Result<Vec<Arrived>>;
 
+    /// Begins anew from a state that was changed here, on the same device.
+    fn restart(&mut self, model: &M, start: &Start<'_>) -> Result<()>;
+
     /// What a checkpoint holds beside what was synchronised.
     fn carried(&mut self) -> Result<Carried> {
         Ok(Carried::default())

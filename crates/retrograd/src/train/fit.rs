@@ -218,6 +218,7 @@ impl<'a, T: Task> Fit<'a, T> {
         while self.progress.step < total && !stopped_early {
             let start = Instant::now();
             let before = self.progress.step;
+            self.adapt(before, per_epoch)?;
             let step = self.step(per_epoch);
             self.progress.stepping += start.elapsed().as_secs_f64();
             if let Err(bad) = step {
@@ -241,6 +242,30 @@ impl<'a, T: Task> Fit<'a, T> {
             }
         }
         self.finish(per_epoch)
+    }
+
+    /// Before the first step of an epoch the task may change its model. What computes steps elsewhere
+    /// goes on from there.
+    fn adapt(&mut self, step: u64, per_epoch: u64) -> Result<()> {
+        let ended = step / per_epoch;
+        if step == 0 || !step.is_multiple_of(per_epoch) || !self.task.adapts(ended) {
+            return Ok(());
+        }
+        self.sync()?;
+        let stepper = &mut self.stepper;
+        self.task.adapt(&mut stepper.params)?;
+        if let Some(accelerator) = &mut self.accelerator {
+            self.carried = accelerator.carried()?;
+            let start = Start {
+                params: &stepper.params,
+                optimizer: &stepper.optimizer,
+                carried: &self.carried,
+                image_loss: stepper.image_loss.as_ref(),
+            };
+            accelerator.restart(self.task.model(), &start)?;
+            self.accelerated_from = self.progress.step;
+        }
+        Ok(())
     }
 
     /// One optimizer step, on as many batches as it accumulates within the epoch.

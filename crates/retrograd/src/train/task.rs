@@ -93,6 +93,19 @@ pub trait Task {
     /// earlier call, is reused: after the first step nothing is allocated.
     fn batch(&mut self, step: u64, example: &mut Option<Example<Self::Model>>) -> Result<()>;
 
+    /// Whether [`Task::adapt`] does something after this epoch, counted from 1.
+    fn adapts(&self, epoch: u64) -> bool {
+        let _ = epoch;
+        false
+    }
+
+    /// Between two epochs: changes parameters and buffers otherwise than by a step, such as grids
+    /// that follow the data. The number of parameters stays.
+    fn adapt(&mut self, params: &mut [f32]) -> Result<()> {
+        let _ = params;
+        Ok(())
+    }
+
     /// The figures after an epoch (counted from 1), `validation_loss` first where there is
     /// validation data.
     fn evaluate(&mut self, params: &[f32], epoch: u64) -> Result<Metrics>;
