@@ -5,7 +5,6 @@ mod commands;
 mod console;
 mod exit;
 mod experiments;
-mod init;
 mod log;
 mod progress;
 

@@ -3,6 +3,8 @@
 //! An entry stands in the family's own room, as functions; [`FAMILIES`] has a line for each. The
 //! command, the verifier and the report ask the list and know no family.
 
+pub mod draft;
+
 use std::path::{Path, PathBuf};
 
 use crate::suggest::did_you_mean;
@@ -34,6 +36,8 @@ pub struct Family {
     pub formats: &'static [(&'static str, &'static str)],
     /// The batch size that a device can hold, said with its reason.
     pub auto_batch: Option<AutoBatch>,
+    /// Drafts an experiment for a user's own data, where it is the family's kind.
+    pub draft: Option<draft::MakeDraft>,
     /// What checks the family's bundles, by their format.
     pub checks: &'static [Check],
     /// Small models for the built-in verification and its mutants.
@@ -56,6 +60,7 @@ impl Family {
             export: None,
             formats: &[],
             auto_batch: None,
+            draft: None,
             checks: &[],
             built_in: Vec::new,
             works: &[],

@@ -25,6 +25,7 @@ pub const FAMILY: Family = Family {
              Images. CVPR 2019.",
         ),
     ],
+    draft: Some(super::draft::draft),
     ..Family::new("denoise")
 };
 

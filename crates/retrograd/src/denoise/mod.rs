@@ -20,6 +20,7 @@
 //! ```
 
 mod data;
+mod draft;
 mod family;
 mod infer;
 mod reach;

@@ -44,6 +44,7 @@ pub const FAMILY: Family = Family {
              2019.",
         ),
     ],
+    draft: Some(super::draft::draft),
     ..Family::new("graph")
 };
 

@@ -10,6 +10,7 @@ mod build;
 mod checks;
 mod dag;
 pub mod data;
+mod draft;
 pub mod draw;
 mod family;
 mod layer;

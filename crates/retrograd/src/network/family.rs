@@ -22,6 +22,7 @@ pub const FAMILY: Family = Family {
         ..Check::of_bundles(against::<Network>)
     }],
     built_in: crate::verify::builtin::network::built_in,
+    draft: Some(super::draft::draft),
     ..Family::new("network")
 };
 

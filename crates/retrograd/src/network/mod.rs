@@ -1,6 +1,7 @@
 //! Feed-forward networks: a list of layers, built from a spec.
 
 mod build;
+mod draft;
 mod execute;
 pub(crate) mod family;
 pub(crate) mod model;
