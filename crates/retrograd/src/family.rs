@@ -7,6 +7,7 @@ pub mod draft;
 
 use std::path::{Path, PathBuf};
 
+use crate::bench::Workload;
 use crate::suggest::did_you_mean;
 use crate::train::{Experiment, Placement, Session, Summary};
 use crate::verify::{BuiltIn, Check};
@@ -42,6 +43,8 @@ pub struct Family {
     pub checks: &'static [Check],
     /// Small models for the built-in verification and its mutants.
     pub built_in: fn() -> Vec<BuiltIn>,
+    /// What `retrograd bench` times.
+    pub workloads: &'static [&'static [Workload]],
     /// What to cite: a word that stands in an experiment's `[model]` or `[data]`, and the work that
     /// it calls for.
     pub works: &'static [(&'static str, &'static str)],
@@ -63,6 +66,7 @@ impl Family {
             draft: None,
             checks: &[],
             built_in: Vec::new,
+            workloads: &[],
             works: &[],
         }
     }

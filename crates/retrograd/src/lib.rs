@@ -121,6 +121,7 @@
 
 #![deny(missing_docs)]
 
+pub mod bench;
 pub mod data;
 pub mod denoise;
 mod error;

@@ -26,6 +26,7 @@ pub const FAMILY: Family = Family {
         ),
     ],
     draft: Some(super::draft::draft),
+    workloads: &[super::bench::WORKLOADS],
     ..Family::new("denoise")
 };
 

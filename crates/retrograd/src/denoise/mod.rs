@@ -19,6 +19,7 @@
 //! memory_mib = 2048                  # images beyond it are streamed from disk
 //! ```
 
+mod bench;
 mod data;
 mod draft;
 mod family;

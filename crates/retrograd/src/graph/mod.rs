@@ -5,6 +5,7 @@
 //! and backward, is gathered by the row that owns it: no atomics, one order, any number of threads.
 
 mod batch;
+mod bench;
 mod build;
 #[cfg(test)]
 mod checks;
@@ -26,6 +27,7 @@ mod structure;
 pub mod task;
 #[cfg(test)]
 mod tests;
+mod thresholds;
 mod transform;
 #[cfg(test)]
 mod wrong;

@@ -24,6 +24,11 @@ pub const FAMILY: Family = Family {
         "kan",
         "Z. Liu et al.: KAN: Kolmogorov–Arnold Networks. arXiv:2404.19756, 2024.",
     )],
+    workloads: &[
+        super::bench::WORKLOADS,
+        #[cfg(feature = "gpu")]
+        super::bench_gpu::WORKLOADS,
+    ],
     ..Family::new("kan")
 };
 

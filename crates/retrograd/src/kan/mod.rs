@@ -20,6 +20,9 @@
 //! assert!(last < first);
 //! ```
 
+mod bench;
+#[cfg(feature = "gpu")]
+mod bench_gpu;
 mod discover;
 mod edges;
 mod exchange;
@@ -36,6 +39,8 @@ mod task;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "gpu")]
+pub use bench_gpu::profile;
 pub use discover::{Discover, Discovery, discover};
 pub use edges::{Edge, EdgeImportance, Layers, edge_curve};
 pub use exchange::{Exchange, read_state, write_state};

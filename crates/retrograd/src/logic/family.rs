@@ -38,6 +38,7 @@ pub const FAMILY: Family = Family {
              Automata. 2025.",
         ),
     ],
+    workloads: &[super::bench::WORKLOADS],
     ..Family::new("logic_ca")
 };
 

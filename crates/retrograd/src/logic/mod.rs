@@ -31,6 +31,7 @@
 //! oracle, [`fast`] the f32 kernels, [`hard`] the exact circuit that is left.
 
 mod batch;
+mod bench;
 mod circuit;
 pub mod evaluate;
 mod family;

@@ -23,6 +23,7 @@ pub const FAMILY: Family = Family {
     }],
     built_in: crate::verify::builtin::network::built_in,
     draft: Some(super::draft::draft),
+    workloads: &[super::bench::WORKLOADS],
     ..Family::new("network")
 };
 

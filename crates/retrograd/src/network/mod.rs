@@ -1,5 +1,6 @@
 //! Feed-forward networks: a list of layers, built from a spec.
 
+pub(crate) mod bench;
 mod build;
 mod draft;
 mod execute;
