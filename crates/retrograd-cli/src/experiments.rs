@@ -49,10 +49,19 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     READY.iter().map(|&(name, _)| name)
 }
 
+/// A ready experiment by its name.
+pub fn ready(name: &str) -> retrograd::Result<Experiment> {
+    let Some(&(_, text)) = READY.iter().find(|&&(n, _)| n == name) else {
+        let needed = names().collect::<Vec<_>>().join(", ");
+        return Err(retrograd::Error::invalid("experiment", name, needed));
+    };
+    Experiment::parse(text, format!("experiments/{name}.toml"))
+}
+
 /// A ready experiment by its name, or one from a file.
 pub fn open(name: &str) -> Result<Experiment> {
-    if let Some(&(_, text)) = READY.iter().find(|&&(n, _)| n == name) {
-        return Ok(Experiment::parse(text, format!("experiments/{name}.toml"))?);
+    if names().any(|n| n == name) {
+        return Ok(ready(name)?);
     }
     let path = Path::new(name);
     if path.extension().is_some_and(|e| e == "toml") || path.is_file() {
@@ -129,7 +138,7 @@ mod tests {
                 !experiment.about.is_empty(),
                 "{name} says nothing about itself"
             );
-            crate::families::find(experiment.family()).unwrap();
+            retrograd::Family::find(experiment.family()).unwrap();
         }
     }
 

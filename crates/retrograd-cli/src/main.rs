@@ -2,10 +2,9 @@
 
 mod bench;
 mod commands;
+mod console;
 mod exit;
 mod experiments;
-mod families;
-mod init;
 mod log;
 mod progress;
 

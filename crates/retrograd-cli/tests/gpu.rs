@@ -195,3 +195,124 @@ fn a_step_that_is_not_finite_is_named_rightly_wherever_it_runs() {
         );
     }
 }
+
+/// A KAN of two layers on two moons; `more` is added to its `[model]`.
+fn kan(folder: &Path, more: &str) {
+    let text = format!(
+        "name = \"test\"\n[model]\nfamily = \"kan\"\nsizes = [2, 5, 2]\nrange = [-2.0, 2.0]\n{more}\n\
+         [data]\ngenerate = {{ name = \"two_moons\", samples = 200 }}\n\
+         [train]\nbatch = 16\n{TRAIN}\n"
+    );
+    std::fs::write(folder.join("test.toml"), text).unwrap();
+}
+
+const MODES: [(&str, &[&str]); 3] = [
+    ("cpu", &["--device", "cpu"]),
+    ("hybrid", &["--device", "gpu", "--mode", "hybrid"]),
+    ("native", &["--device", "gpu"]),
+];
+
+/// The bound of [`a_run_goes_on_from_cpu_to_hybrid_to_native_to_cpu`] for that many steps.
+fn rounding(steps: u32) -> f64 {
+    f64::from(steps) * 10.0 * 8.0 * 2.0_f64.powi(-24)
+}
+
+/// The penalty has kernels of its own on the device, and is the CPU's in hybrid mode.
+#[test]
+fn a_kan_with_a_penalty_trains_alike_wherever_it_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    kan(folder, "");
+    train(folder, &["test.toml", "--out", "plain"]);
+    kan(folder, "sparsity = { l1 = 0.02, entropy = 0.01 }");
+    for (out, device) in MODES {
+        train(folder, &[&["test.toml", "--out", out], device].concat());
+        let moved = difference(&folder.join("cpu"), &folder.join(out));
+        assert!(moved <= rounding(40), "{out}: {moved:e}");
+        let loss = |run: &str| {
+            let text = std::fs::read_to_string(folder.join(run).join("summary.json")).unwrap();
+            let summary: serde_json::Value = serde_json::from_str(&text).unwrap();
+            summary["train_loss"].as_f64().unwrap()
+        };
+        let [here, there] = ["cpu", out].map(loss);
+        assert!((here - there).abs() <= rounding(40), "{here} {there}");
+    }
+    let without = difference(&folder.join("cpu"), &folder.join("plain"));
+    assert!(without > 10.0 * rounding(40), "{without:e}");
+}
+
+/// Knots that follow the data between epochs are buffers; a device goes on with the new ones.
+#[test]
+fn grids_are_updated_wherever_a_kan_trains_and_a_resumed_run_has_the_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    kan(folder, "update_grid = { every = 1, until = 0 }");
+    train(folder, &["test.toml", "--out", "never"]);
+    kan(folder, "update_grid = { every = 1, until = 3 }");
+    for (out, device) in MODES {
+        train(folder, &[&["test.toml", "--out", out], device].concat());
+        // A device with the old knots would be as far away as a run without updates.
+        let near = difference(&folder.join("cpu"), &folder.join(out));
+        let far = difference(&folder.join("cpu"), &folder.join("never"));
+        assert!(near < 1e-3 * far, "{out}: {near:e}, {far:e}");
+        let resumed = format!("{out}-resumed");
+        let first = ["test.toml", "--out", &resumed, "--epochs", "2"];
+        train(folder, &[&first, device].concat());
+        let on = ["--resume", &resumed, "--epochs", "4"];
+        train(folder, &[&on, device].concat());
+        let [straight, resumed] = [out, &resumed].map(|run| state(&folder.join(run)));
+        assert_eq!(straight, resumed, "{out}");
+    }
+}
+
+/// A denoiser with batch norm on generated photographs; `more` is added to its `[model]`.
+fn denoiser(folder: &Path, more: &str) {
+    let text = format!(
+        "name = \"test\"\n[model]\nfamily = \"denoise\"\nlayers = [\n\
+         {{ kind = \"conv2d\", out = 4, kernel = 3, padding = 1 }},\n\
+         {{ kind = \"batch_norm2d\" }},\n{{ kind = \"silu\" }},\n\
+         {{ kind = \"conv2d\", out = 1, kernel = 3, padding = 1 }},\n]\n{more}\n\
+         [data]\nmethod = \"supervised\"\npatch = 16\nsteps_per_epoch = 5\n\
+         generate = {{ kind = \"photograph\", count = 3, width = 48, height = 48, sigma = 25.0 }}\n\
+         [train]\nbatch = 4\nepochs = 2\n\
+         optimizer = {{ kind = \"sgd\", lr = 0.05, momentum = 0.9 }}\n"
+    );
+    std::fs::write(folder.join("test.toml"), text).unwrap();
+}
+
+#[test]
+fn a_denoiser_trains_alike_wherever_it_runs_and_its_image_terms_in_hybrid_mode() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    denoiser(folder, "");
+    for (out, device) in MODES {
+        train(folder, &[&["test.toml", "--out", out], device].concat());
+        let moved = difference(&folder.join("cpu"), &folder.join(out));
+        assert!(moved <= rounding(10), "{out}: {moved:e}");
+    }
+    denoiser(folder, "loss_terms = { ssim = 0.5, gradient = 0.2 }");
+    let [cpu, hybrid, native] = MODES.map(|(_, device)| device);
+    train(folder, &[&["test.toml", "--out", "terms"], cpu].concat());
+    let out = ["test.toml", "--out", "terms-hybrid"];
+    train(folder, &[&out, hybrid].concat());
+    let moved = difference(&folder.join("terms"), &folder.join("terms-hybrid"));
+    assert!(moved <= rounding(10), "{moved:e}");
+    let without = difference(&folder.join("terms"), &folder.join("cpu"));
+    assert!(without > 10.0 * rounding(10), "{without:e}");
+    let args = [&["train", "test.toml", "--out", "refused"], native].concat();
+    let (code, _, stderr) = run(folder, &args);
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("ssim and gradient"), "{stderr}");
+    assert!(stderr.contains("hybrid"), "{stderr}");
+}
+
+#[test]
+fn what_has_no_kernels_is_refused_by_its_layer() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, layer) in [("karate", "layer 0, gcn,"), ("checkerboard", "logic gates")] {
+        let (code, _, stderr) = run(folder.path(), &["train", name, "--device", "gpu"]);
+        assert_eq!(code, 2, "{stderr}");
+        assert!(stderr.contains(layer), "{stderr}");
+        assert!(!folder.path().join("runs").exists());
+    }
+}

@@ -101,6 +101,38 @@ fn predictions_for_new_rows_come_in_the_users_words_and_are_measured() {
     }
 }
 
+/// What was found out about the data reaches the user, whatever the family.
+#[test]
+fn rows_left_out_are_said_by_every_family_on_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut table = String::from("a,b\n,1\n2,\n");
+    for i in 0..20 {
+        table += &format!("{i},{}\n", 2 * i);
+    }
+    std::fs::write(folder.join("known.csv"), &table).unwrap();
+    for (name, model) in [
+        ("network", "layers = [{ kind = \"dense\", out = 1 }]"),
+        ("kan", "sizes = [1, 1]"),
+    ] {
+        let text = format!(
+            "name = \"{name}\"\n[model]\nfamily = \"{name}\"\n{model}\n\
+             [data]\nfile = \"known.csv\"\ntargets = \"b\"\nmissing = \"drop\"\n\
+             normalise = \"standard\"\nvalidation = 0.2\n\
+             [train]\nepochs = 1\noptimizer = {{ kind = \"sgd\", lr = 0.01 }}\n"
+        );
+        std::fs::write(folder.join("test.toml"), text).unwrap();
+        let (code, stdout, stderr) = run(folder, &["train", "test.toml", "--no-verify"]);
+        assert_eq!(code, 0, "{name}: {stderr}");
+        let note = "2 rows with missing values left out";
+        assert_eq!(stderr.matches(note).count(), 1, "{name}: {stderr}");
+        // The same measures, too.
+        for measure in ["rmse", "mae", "r2", "training_samples"] {
+            assert!(stdout.contains(measure), "{name}: {stdout}");
+        }
+    }
+}
+
 /// Trains `colours.toml`, and asks the run about new and known rows.
 fn predicts(folder: &Path) {
     // From another folder: the data is looked for beside the experiment.

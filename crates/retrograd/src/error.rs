@@ -29,6 +29,14 @@ pub enum Error {
         /// What is wrong, with what was got and what is needed.
         problem: String,
     },
+    /// What was asked for can't be done.
+    #[error("{what}: {problem}")]
+    Refused {
+        /// The thing that it was asked of: an option, a file.
+        what: String,
+        /// Why, and what can be done instead.
+        problem: String,
+    },
     /// The operating system refused.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
@@ -78,6 +86,14 @@ impl Error {
             what: what.into(),
             got: got.to_string(),
             needed: needed.to_string(),
+        }
+    }
+
+    /// Something that can't be done, and why.
+    pub fn refused(what: impl std::fmt::Display, problem: impl std::fmt::Display) -> Self {
+        Error::Refused {
+            what: what.to_string(),
+            problem: problem.to_string(),
         }
     }
 

@@ -121,9 +121,11 @@
 
 #![deny(missing_docs)]
 
+pub mod bench;
 pub mod data;
 pub mod denoise;
 mod error;
+pub mod family;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 pub mod graph;
@@ -147,6 +149,7 @@ pub mod train;
 pub mod verify;
 
 pub use error::{Error, Result};
+pub use family::{FAMILIES, Family};
 pub use layout::{Layout, Tensor};
 pub use loss::{Loss, Target};
 pub use model::{Batch, Buffer, Grads, Kernels, Model, Pass, Ready};

@@ -58,6 +58,18 @@ impl Default for ImageTerms {
     }
 }
 
+/// The names of those that are there: `ssim and gradient`.
+impl std::fmt::Display for ImageTerms {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match (self.ssim != 0.0, self.gradient != 0.0) {
+            (true, true) => "ssim and gradient",
+            (true, false) => "ssim",
+            (false, true) => "gradient",
+            (false, false) => "none",
+        })
+    }
+}
+
 impl ImageTerms {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
@@ -195,6 +207,11 @@ impl ImageLoss {
             height,
             planes: Vec::new(),
         })
+    }
+
+    /// Which terms there are.
+    pub fn terms(&self) -> &ImageTerms {
+        &self.terms
     }
 
     /// The terms and, added to `d_y` where there is one, their gradient. The same bits for any

@@ -12,6 +12,7 @@
 use std::ops::Range;
 
 use crate::rng::Key;
+use crate::train::{Accelerator, Placement, Start};
 use crate::{Layout, Result, Scalar};
 
 /// Which kernels to run. They compute the same; only f32 has fast ones.
@@ -230,6 +231,36 @@ pub trait Model: Send + Sync {
             format!("shape {:?}", buffer.shape),
             "a model that has it",
         ))
+    }
+
+    /// What computes training steps of this model elsewhere than here, from the state that they
+    /// begin with; nothing where they are computed here. An error names what has no kernels there.
+    fn accelerator(
+        &self,
+        placement: &Placement,
+        start: &Start<'_>,
+    ) -> Result<Option<Box<dyn Accelerator<Self>>>>
+    where
+        Self: Sized,
+    {
+        let _ = start;
+        match placement {
+            Placement::Cpu => Ok(None),
+            Placement::Gpu { .. } if cfg!(not(feature = "gpu")) => Err(crate::train::no_gpu()),
+            Placement::Gpu { .. } => Err(crate::Error::invalid(
+                "--device",
+                "gpu",
+                format!("cpu: {} has no kernels for a GPU", self.first_layer()),
+            )),
+        }
+    }
+
+    /// The first of its layers, by kind and name, for errors about all of them.
+    fn first_layer(&self) -> String {
+        match self.layout().tensors().first() {
+            Some(tensor) => format!("the layer of {:?}", tensor.name),
+            None => "the model".into(),
+        }
     }
 
     /// Called after a training step with its tape, to let running statistics follow.

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use retrograd::bench::{Workload, all};
 use retrograd::suggest::did_you_mean;
 
-use crate::bench::{self, Device, Workload};
+use crate::bench::{self, Device};
 use crate::exit::{Outcome, Result};
 
 /// Times named workloads: the median and the minimum of a step, after warm-up.
@@ -88,7 +89,7 @@ fn dump(workloads: &[&'static Workload], device: Device, path: &Path) -> Result 
     let [workload] = workloads else {
         bail!("--dump: got {} workloads, needs one", workloads.len());
     };
-    let prepared = (workload.build)(device)?;
+    let prepared = bench::build(workload, device)?;
     let Some(problem) = prepared.problem else {
         bail!(
             "--dump: the workload {} has no form for others",
@@ -105,7 +106,7 @@ fn profile(device: Device) -> Result {
         bail!("--profile: got --device {}, needs gpu", device.name());
     }
     for samples in [64, 256] {
-        bench::gpu::profile(samples)?;
+        retrograd::kan::profile(samples, &mut crate::console::Terminal::default())?;
     }
     Ok(Outcome::Done)
 }
@@ -122,11 +123,11 @@ fn choose(names: &[String], device: Option<Device>) -> anyhow::Result<Vec<&'stat
             Some(device) => w.name.starts_with("gpu-") == (device == Device::Gpu),
             None => true,
         };
-        return Ok(bench::all().filter(of).collect());
+        return Ok(all().filter(of).collect());
     }
     let mut chosen = Vec::new();
     for name in names {
-        let found: Vec<_> = bench::all()
+        let found: Vec<_> = all()
             .filter(|w| match name.strip_suffix('*') {
                 Some(prefix) => w.name.starts_with(prefix),
                 None => w.name == name,
@@ -135,7 +136,7 @@ fn choose(names: &[String], device: Option<Device>) -> anyhow::Result<Vec<&'stat
         if found.is_empty() {
             bail!(
                 "workload {name:?}: there is none of that name{}; --list shows all",
-                did_you_mean(name, bench::all().map(|w| w.name))
+                did_you_mean(name, all().map(|w| w.name))
             );
         }
         chosen.extend(found);

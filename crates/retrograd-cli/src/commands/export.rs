@@ -2,8 +2,13 @@
 
 use std::path::PathBuf;
 
-use crate::exit::Result;
-use crate::{experiments, families};
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use retrograd::family::ExportOptions;
+use retrograd::{FAMILIES, Family};
+
+use crate::console::Terminal;
+use crate::exit::{Outcome, Result};
+use crate::experiments;
 
 /// Writes a trained model in another form.
 #[derive(Debug, clap::Args)]
@@ -26,15 +31,26 @@ pub struct ExportArgs {
     #[arg(long)]
     pub plot: bool,
     /// Writes a KAN's weights in this form.
-    #[arg(long, value_name = "FORMAT")]
-    pub kan: Option<families::KanFormat>,
+    #[arg(long, value_name = "FORMAT", value_parser = formats())]
+    pub kan: Option<String>,
 }
 
 pub fn run(args: ExportArgs) -> Result {
     let experiment = experiments::of_run(&args.run)?;
-    let family = families::find(experiment.family())?;
-    let Some(export) = family.export else {
-        anyhow::bail!("export: the family {:?} has nothing to export", family.name);
+    let family = Family::find(experiment.family())?;
+    let options = ExportOptions {
+        run: args.run,
+        out: args.out,
+        plot: args.plot,
+        format: args.kan,
     };
-    export(&experiment, &args)
+    family.export(&experiment, &options, &mut Terminal::default())?;
+    Ok(Outcome::Done)
+}
+
+/// The forms that the families can write.
+fn formats() -> PossibleValuesParser {
+    let all = FAMILIES.iter().flat_map(|f| f.formats);
+    let values = all.map(|&(name, about)| PossibleValue::new(name).help(about));
+    PossibleValuesParser::new(values)
 }

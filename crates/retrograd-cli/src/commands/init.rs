@@ -8,9 +8,9 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use retrograd::data::prepare::TaskKind;
 use retrograd::data::write_whole;
+use retrograd::family::draft::{self, InitOptions, Place};
 
 use crate::exit::{Outcome, Result};
-use crate::init::{self, Place};
 
 /// Writes an experiment file for your own data: a table, a folder of images, or a graph.
 ///
@@ -78,33 +78,21 @@ pub fn run(args: InitArgs) -> Result {
     if place.file.exists() && !args.force {
         return Err(taken(&place.file));
     }
-    let draft = if args.data.is_dir() {
-        for (option, given) in [
-            ("--target", args.target.is_some()),
-            ("--features", args.features.is_some()),
-            ("--labels", args.labels.is_some()),
-            ("--links", args.links),
-        ] {
-            if given {
-                bail!(
-                    "{option}: {} is a folder of images, which has none",
-                    args.data.display()
-                );
-            }
-        }
-        init::folder_of_images(&args.data, &place)?
-    } else if args.links {
-        init::links(&args.data, args.features.as_deref(), &place)?
-    } else if args.features.is_some() || args.labels.is_some() {
-        let (features, labels) = (args.features.as_deref(), args.labels.as_deref());
-        init::edge_list(&args.data, features, labels, args.directed, &place)?
-    } else {
-        let task = args.task.map(|task| match task {
-            TaskArg::Regression => TaskKind::Regression,
-            TaskArg::Classification => TaskKind::Classification,
-        });
-        init::table(&args.data, args.target.as_deref(), task, &place)?
-    };
+    let draft = draft::draft(
+        &InitOptions {
+            data: args.data,
+            target: args.target,
+            task: args.task.map(|task| match task {
+                TaskArg::Regression => TaskKind::Regression,
+                TaskArg::Classification => TaskKind::Classification,
+            }),
+            features: args.features,
+            labels: args.labels,
+            links: args.links,
+            directed: args.directed,
+        },
+        &place,
+    )?;
     if args.force {
         write_whole(&place.file, |file| file.write_all(draft.text.as_bytes()))?;
     } else {

@@ -2,8 +2,12 @@
 
 use std::path::PathBuf;
 
-use crate::exit::Result;
-use crate::{experiments, families};
+use retrograd::Family;
+use retrograd::family::RunOptions;
+
+use crate::console::Terminal;
+use crate::exit::{Outcome, Result};
+use crate::experiments;
 
 /// Uses a trained model: the files or options that it takes depend on its family.
 #[derive(Debug, clap::Args)]
@@ -53,9 +57,21 @@ pub struct RunArgs {
 
 pub fn run(args: RunArgs) -> Result {
     let experiment = experiments::of_run(&args.run)?;
-    let family = families::find(experiment.family())?;
-    let Some(run) = family.run else {
-        anyhow::bail!("run: the family {:?} has nothing to run", family.name);
+    let family = Family::find(experiment.family())?;
+    let options = RunOptions {
+        run: args.run,
+        inputs: args.inputs,
+        out: args.out,
+        reference: args.reference,
+        halves: args.halves,
+        memory_mib: args.memory_mib,
+        steps: args.steps,
+        size: args.size,
+        damage: args.damage,
+        gif: args.gif,
+        seed: args.seed,
     };
-    args.threads.install(|| run(&experiment, &args))
+    let run = || family.run(&experiment, &options, &mut Terminal::default());
+    args.threads.install(run)?;
+    Ok(Outcome::Done)
 }

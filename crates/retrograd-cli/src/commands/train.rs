@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use clap::ValueEnum;
+use retrograd::Family;
 use retrograd::train::{Mode, OnNan, Placement, Precision, Session, Summary, Verification, number};
 use serde_json::json;
 
+use crate::console::Terminal;
 use crate::exit::{Outcome, Result};
 use crate::progress::Progress;
-use crate::{experiments, families, log};
+use crate::{experiments, log};
 
 /// Trains a model: a ready experiment or your own.
 #[derive(Debug, clap::Args)]
@@ -170,7 +172,7 @@ pub fn run(args: TrainArgs) -> Result {
         // As the user typed it: from the current folder, not the experiment's.
         train.weights = Some(std::path::absolute(weights)?);
     }
-    let family = families::find(experiment.family())?;
+    let family = Family::find(experiment.family())?;
     if let (Some(mode), DeviceArg::Cpu) = (args.mode, &args.device) {
         let mode = match mode {
             ModeArg::Native => "native",
@@ -202,7 +204,9 @@ pub fn run(args: TrainArgs) -> Result {
         None => {}
         Some(BatchArg::Samples(samples)) => experiment.train.batch = Some(samples),
         Some(BatchArg::Auto) => {
-            experiment.train.batch = Some(families::auto_batch(&experiment, &placement)?);
+            let console = &mut Terminal::default();
+            let batch = family.auto_batch(&experiment, &placement, console)?;
+            experiment.train.batch = Some(batch);
         }
     }
     let session = Session::new(experiment)
@@ -219,7 +223,7 @@ pub fn run(args: TrainArgs) -> Result {
     let stop = stop_flag()?;
     let mut progress = Progress::new();
     let mut session = session.observed_by(&mut progress).stopped_by(stop);
-    let result = args.threads.install(|| (family.train)(&mut session));
+    let result = args.threads.install(|| family.train(&mut session));
     drop(session);
     drop(progress);
     let summary = match result {

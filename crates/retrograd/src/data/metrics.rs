@@ -10,6 +10,7 @@
 //! | `r2` | 1 − Σ w(y−t)² / Σ w(t−t̄)² for each output, t̄ its weighted mean; the plain mean over the outputs. An output that never varies counts 1 where it is met exactly and 0 otherwise |
 //! | `accuracy` | Σ w\[predicted = true\] / Σ w |
 //! | `f1` | macro F1: the plain mean over the classes that occur, as truth or as prediction, of 2·TP / (2·TP + FP + FN) |
+//! | `best_action` | the share of samples whose largest output is that of the truth, among those of positive weight |
 //! | confusion matrix | entry (t, p): Σ w of the samples of class t that were taken for class p |
 //!
 //! These are scikit-learn's `r2_score`, `accuracy_score`, `f1_score(average="macro")` and
@@ -130,6 +131,55 @@ impl Regression {
             mae: sum(|o| o.magnitudes) / weight,
             r2: r2.sum::<f64>() / seen().count() as f64,
         }
+    }
+}
+
+/// How often the best of the outputs that are allowed is the truth's: what counts where one of many
+/// values is acted on.
+#[derive(Clone, Debug)]
+pub struct Choices {
+    width: usize,
+    right: usize,
+    samples: usize,
+}
+
+impl Choices {
+    /// For predictions of `outputs` values a sample.
+    pub fn new(outputs: usize) -> Self {
+        Choices {
+            width: outputs,
+            right: 0,
+            samples: 0,
+        }
+    }
+
+    /// Adds a batch of predictions. Outputs of weight 0 are not allowed.
+    pub fn add(&mut self, predictions: &[f32], target: &Target<f32>) -> Result<()> {
+        let (n, width) = (predictions.len(), self.width);
+        if width == 0 || !n.is_multiple_of(width) || n != target.values.len() {
+            return Err(Error::invalid(
+                "predictions to measure",
+                format!("{n} values for {} targets", target.values.len()),
+                format!("as many as targets, {width} a sample"),
+            ));
+        }
+        check_weights(target, n)?;
+        for (s, y) in predictions.chunks_exact(width).enumerate() {
+            let own = s * width..(s + 1) * width;
+            let weights = target.weights.as_ref().map(|w| &w[own.clone()]);
+            let best = |values: &[f32]| {
+                let allowed = (0..width).filter(|&j| weights.is_none_or(|w| w[j] > 0.0));
+                allowed.max_by(|&a, &b| values[a].total_cmp(&values[b]))
+            };
+            self.right += usize::from(best(y) == best(&target.values[own]));
+            self.samples += 1;
+        }
+        Ok(())
+    }
+
+    /// The share of samples that are right; NaN without any.
+    pub fn right(&self) -> f64 {
+        self.right as f64 / self.samples as f64
     }
 }
 

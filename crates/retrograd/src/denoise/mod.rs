@@ -19,7 +19,10 @@
 //! memory_mib = 2048                  # images beyond it are streamed from disk
 //! ```
 
+mod bench;
 mod data;
+mod draft;
+mod family;
 mod infer;
 mod reach;
 mod task;
@@ -33,6 +36,7 @@ use crate::layer::upsample::UpsampleSpec;
 use serde::{Deserialize, Serialize};
 
 pub use data::{DataSpec, Generate};
+pub use family::FAMILY;
 pub use infer::{Denoiser, Plan};
 pub use reach::Reach;
 pub use task::DenoiseTask;

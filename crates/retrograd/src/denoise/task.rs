@@ -183,11 +183,6 @@ impl DenoiseTask {
         })
     }
 
-    /// What was found out about the data, a line each.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
     /// Whether the training images are streamed from disk.
     pub fn streamed(&self) -> bool {
         self.train.patches().streamed()
@@ -242,6 +237,10 @@ impl Task for DenoiseTask {
 
     fn image_loss(&self) -> Option<ImageLoss> {
         self.terms.clone()
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     fn steps_per_epoch(&self) -> u64 {

@@ -155,7 +155,7 @@ mod tests {
             {"kind":"add","with":2},{"kind":"concat","with":0},
             {"kind":"conv_transpose2d","out":2,"kernel":2,"stride":2},{"kind":"flatten"},
             {"kind":"dropout","p":0.5},{"kind":"dense","out":6},{"kind":"normalize"},
-            {"kind":"kan","out":3,"grid":5,"degree":3}]}"#;
+            {"kind":"kan","out":3,"grid":5,"degree":3}],"sparsity":{"l1":0.1,"entropy":0.1}}"#;
         let network = Network::new(&serde_json::from_str(spec).unwrap()).unwrap();
         let params = network.init(0);
         let gpu = Gpu::open(&Choice::Auto).unwrap();

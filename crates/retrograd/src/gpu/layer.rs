@@ -8,6 +8,7 @@ use super::precision::real_words;
 use super::recording::{Part, Recording};
 use crate::Result;
 use crate::layer::TENSORS;
+use crate::network::Sparsity;
 
 /// Everything that a layer's kernels are bound to.
 pub(crate) struct Io<'a> {
@@ -130,6 +131,19 @@ pub(crate) trait Record {
         d_y: &Part,
         d_x: Option<&Part>,
     ) -> Result<()>;
+
+    /// Adds the layer's share of a penalty to the gradient of what is trained, and its value to the
+    /// first of the `losses`.
+    fn penalty(
+        &self,
+        recording: &mut Recording,
+        io: &Io<'_>,
+        sparsity: &Sparsity,
+        losses: &Part,
+    ) -> Result<()> {
+        let _ = (recording, io, sparsity, losses);
+        Ok(())
+    }
 
     /// Lets running statistics, which are in [`Record::fixed`], follow a training step.
     fn absorb(&self, recording: &mut Recording, io: &Io<'_>) -> Result<()> {

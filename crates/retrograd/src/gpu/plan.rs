@@ -393,6 +393,21 @@ impl Plan {
         Ok(())
     }
 
+    /// What the network's penalty on its parameters adds to the gradient and to the loss.
+    pub fn record_penalty(&self, shared: &Shared<'_>, recording: &mut Recording) -> Result<()> {
+        let Some(sparsity) = &shared.network.spec().sparsity else {
+            return Ok(());
+        };
+        for (layer, place) in shared.network.places.iter().enumerate() {
+            if let Some(record) = place.layer.record() {
+                let name = Self::name(shared.network, layer);
+                let io = self.io(shared, layer, &name, true);
+                record.penalty(recording, &io, sparsity, &self.losses)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Running statistics follow the step.
     pub fn record_absorb(&self, shared: &Shared<'_>, recording: &mut Recording) -> Result<()> {
         for (layer, place) in shared.network.places.iter().enumerate() {

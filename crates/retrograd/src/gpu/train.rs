@@ -11,7 +11,7 @@ use super::status::{SLOTS, Status, StepLoss};
 use crate::optim::{self, Optimizer};
 use crate::rng::Key;
 use crate::train::Clip;
-use crate::{Error, Loss, Model, Result, Target};
+use crate::{Error, Loss, Model, Pass, Result, Target};
 
 /// What a step is given beside its batch.
 #[derive(Clone, Copy, Debug)]
@@ -323,6 +323,49 @@ impl GpuNetwork {
         }
     }
 
+    /// Loss and gradients where the CPU evaluates the loss: the output comes back, `evaluate` writes
+    /// its gradient, which goes up, and the parameters' is brought back.
+    pub(crate) fn bring_gradients_through(
+        &mut self,
+        x: &[f32],
+        options: &TrainOptions,
+        evaluate: impl FnOnce(&[f32], &mut [f32]) -> f64,
+    ) -> Result<(f64, Vec<f32>)> {
+        let output = self.forward_batch_training(x, &Pass::training(options.key))?;
+        let mut d_output = vec![0.0; output.len()];
+        let value = evaluate(&output, &mut d_output);
+        if !value.is_finite() {
+            return Ok((value, vec![0.0; self.network.layout().len()]));
+        }
+        self.backward_batch(&d_output)?;
+        self.absorb_batch(x.len() / self.network.input_len())?;
+        let grads = match options.compress_gradients {
+            true => self.gradients_f16()?,
+            false => self.gradients()?,
+        };
+        Ok((value, grads))
+    }
+
+    /// Running statistics follow the last forward for training.
+    fn absorb_batch(&mut self, samples: usize) -> Result<()> {
+        const ABSORB: StepKey = (u8::MAX, false, GRADIENTS);
+        let planned = self.plan(samples)?;
+        let (shared, plan) = (&planned.shared, &mut *planned.plan);
+        if !plan.steps.contains_key(&ABSORB) {
+            let mut recording = Recording::new(shared.half);
+            plan.record_absorb(shared, &mut recording)?;
+            plan.steps.insert(ABSORB, recording);
+        }
+        let mut encoder = shared
+            .gpu
+            .device
+            .create_command_encoder(&Default::default());
+        plan.steps[&ABSORB].replay(shared.gpu, &mut encoder, None);
+        shared.gpu.submit(encoder);
+        self.absorbed += 1;
+        self.gpu.check()
+    }
+
     /// A hybrid step: loss and gradients on the device, the optimizer on the CPU, the new weights
     /// sent back. Returns the loss.
     pub fn train_step_with_options(
@@ -335,7 +378,8 @@ impl GpuNetwork {
     ) -> Result<f64> {
         // The optimizer works on the CPU's copy.
         self.sync_weights_to_cpu()?;
-        let (value, mut grads) = self.bring_gradients(x, target, loss, options)?;
+        let (mut value, mut grads) = self.bring_gradients(x, target, loss, options)?;
+        value += f64::from(self.network.penalty(&self.cpu_params, Some(&mut grads)));
         let bad = grads.iter().position(|g| !g.is_finite());
         if !value.is_finite() || bad.is_some() {
             if options.skip_not_finite {
@@ -480,6 +524,7 @@ impl GpuNetwork {
             plan.record_backward(shared, &mut recording, false)?;
             plan.record_absorb(shared, &mut recording)?;
             plan.record_unscale(shared, &mut recording)?;
+            plan.record_penalty(shared, &mut recording)?;
             record_update(
                 shared,
                 plan,

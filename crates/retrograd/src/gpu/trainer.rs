@@ -1,21 +1,60 @@
 //! The GPU in the training loop.
 
+use std::sync::Arc;
+
 use super::{Choice, Gpu, GpuNetwork, GpuOptimizer, LossScale, Precision, StepLoss, TrainOptions};
+use crate::loss_image::ImageLoss;
 use crate::network::Network;
 use crate::optim::Optimizer;
-use crate::train::{Accelerator, Arrived, Carried, CarriedScale, Clip, Example, Mode};
+use crate::train::{
+    Accelerator, Arrived, Carried, CarriedScale, Clip, Example, Mode, Placement, Start,
+};
 use crate::{Error, Loss, Model, Pass, Result};
 
-/// Trains a network on a device, native or hybrid, for [`crate::train::Session::fit_on`].
+/// Trains a network on a device, native or hybrid, for [`crate::train::Session::fit`].
 pub struct GpuTrainer {
     network: GpuNetwork,
     /// The optimizer of native mode.
     optimizer: Option<GpuOptimizer>,
     /// Hybrid: gradients come back as 16-bit floats, with error feedback.
     compress: bool,
+    /// What is added to the loss where outputs are images. The CPU evaluates it.
+    image_loss: Option<ImageLoss>,
 }
 
 impl GpuTrainer {
+    /// Takes up a run where a placement says that a GPU computes its steps.
+    pub(crate) fn placed(
+        network: &Network,
+        placement: &Placement,
+        start: &Start<'_>,
+    ) -> Result<Option<Box<dyn Accelerator<Network>>>> {
+        let Placement::Gpu {
+            adapter,
+            mode,
+            precision,
+            compress,
+        } = placement
+        else {
+            return Ok(None);
+        };
+        let Start {
+            params, optimizer, ..
+        } = start;
+        if let (Mode::Native, Some(terms)) = (mode, start.image_loss) {
+            return Err(Error::invalid(
+                "--mode",
+                format!("native with model.loss_terms {}", terms.terms()),
+                "hybrid: the CPU evaluates these terms",
+            ));
+        }
+        let mut trainer = GpuTrainer::new(
+            adapter, *mode, *precision, *compress, network, params, optimizer,
+        )?;
+        trainer.image_loss = start.image_loss.cloned();
+        Ok(Some(Box::new(trainer.carry_on(start.carried)?)))
+    }
+
     /// Takes up a run with its parameters and its optimizer's state. With `compress`, gradients of
     /// hybrid steps come back as 16-bit floats with error feedback.
     pub fn new(
@@ -27,17 +66,22 @@ impl GpuTrainer {
         params: &[f32],
         optimizer: &Optimizer<f32>,
     ) -> Result<Self> {
-        if mode == Mode::Native && network.penalty(params, None) != 0.0 {
-            return Err(Error::invalid(
-                "--mode",
-                "native for a model with a penalty on its parameters",
-                "hybrid",
-            ));
-        }
         let gpu = Gpu::open(&Choice::parse(adapter))?;
+        Self::on(&gpu, mode, precision, compress, network, params, optimizer)
+    }
+
+    fn on(
+        gpu: &Arc<Gpu>,
+        mode: Mode,
+        precision: Precision,
+        compress: bool,
+        network: &Network,
+        params: &[f32],
+        optimizer: &Optimizer<f32>,
+    ) -> Result<Self> {
         let on_gpu = match precision {
-            Precision::F32 => GpuNetwork::new(&gpu, network, params)?,
-            Precision::Mixed => GpuNetwork::mixed(&gpu, network, params, LossScale::default())?,
+            Precision::F32 => GpuNetwork::new(gpu, network, params)?,
+            Precision::Mixed => GpuNetwork::mixed(gpu, network, params, LossScale::default())?,
         };
         let optimizer = match mode {
             Mode::Native => Some(GpuOptimizer::from_cpu(&on_gpu, optimizer)?),
@@ -47,6 +91,7 @@ impl GpuTrainer {
             network: on_gpu,
             optimizer,
             compress,
+            image_loss: None,
         })
     }
 
@@ -107,7 +152,17 @@ impl Accelerator<Network> for GpuTrainer {
         };
         self.network.sync_weights_from_cpu(params)?;
         let (x, target) = (&example.input, &example.target);
-        let (value, brought) = self.network.bring_gradients(x, target, loss, &options)?;
+        let (value, brought) = match &mut self.image_loss {
+            None => self.network.bring_gradients(x, target, loss, &options)?,
+            Some(terms) => {
+                let evaluate = |y: &[f32], d_y: &mut [f32]| {
+                    let value = f64::from(loss.evaluate(y, target, Some(d_y)));
+                    value + terms.evaluate(y, &target.values, Some(d_y))
+                };
+                self.network
+                    .bring_gradients_through(x, &options, evaluate)?
+            }
+        };
         grads.copy_from_slice(&brought);
         Ok(value)
     }
@@ -159,6 +214,20 @@ impl Accelerator<Network> for GpuTrainer {
             }
         }
         Ok(losses)
+    }
+
+    fn restart(&mut self, model: &Network, start: &Start<'_>) -> Result<()> {
+        let gpu = Arc::clone(self.network.gpu());
+        let (mode, precision) = (self.mode(), self.network.precision());
+        let (params, optimizer) = (start.params, start.optimizer);
+        let compress = self.compress;
+        let begun = Self::on(&gpu, mode, precision, compress, model, params, optimizer)?;
+        let image_loss = self.image_loss.take();
+        *self = GpuTrainer {
+            image_loss,
+            ..begun.carry_on(start.carried)?
+        };
+        Ok(())
     }
 
     fn carried(&mut self) -> Result<Carried> {

@@ -370,7 +370,7 @@ impl GraphNetwork {
 }
 
 /// The name in files.
-fn kind_of(spec: &GraphLayerSpec) -> String {
+pub(super) fn kind_of(spec: &GraphLayerSpec) -> String {
     match serde_json::to_value(spec) {
         Ok(value) => value["kind"].as_str().unwrap_or("?").to_string(),
         Err(_) => "?".into(),

@@ -5,12 +5,15 @@
 //! and backward, is gathered by the row that owns it: no atomics, one order, any number of threads.
 
 mod batch;
+mod bench;
 mod build;
 #[cfg(test)]
 mod checks;
 mod dag;
 pub mod data;
+mod draft;
 pub mod draw;
+mod family;
 mod layer;
 #[cfg(test)]
 mod mistakes;
@@ -24,12 +27,15 @@ mod structure;
 pub mod task;
 #[cfg(test)]
 mod tests;
+mod thresholds;
 mod transform;
 #[cfg(test)]
 mod wrong;
 
 pub use batch::{Features, GraphBatch, NodeValues};
+pub use dag::FAMILY as DAG_FAMILY;
 pub use dag::{DagNN, DagSpec, DagTape};
+pub use family::FAMILY;
 pub use network::{GraphNetwork, GraphTape};
 pub use ops::propagate_mean;
 pub use pattern::{Pattern, Rows};

@@ -424,6 +424,13 @@ impl Model for GraphNetwork {
         &mut self.layout
     }
 
+    fn first_layer(&self) -> String {
+        match self.spec.layers.first() {
+            Some(layer) => format!("layer 0, {},", super::build::kind_of(layer)),
+            None => "the model".into(),
+        }
+    }
+
     fn init(&self, seed: u64) -> Vec<f32> {
         let mut params = vec![0.0; self.layout.len()];
         for (k, (tensor, init)) in self.layout.tensors().iter().zip(&self.init).enumerate() {

@@ -5,6 +5,8 @@
 //! spline there, the coefficients c solve (AᵀΩA)·c = AᵀΩb by Cholesky, in f64, one factorisation
 //! for all outputs of an input.
 
+use serde::{Deserialize, Serialize};
+
 use super::edges::Layers;
 use crate::layer::kan::KanSpec;
 use crate::layer::kan::{Kan, reference};
@@ -27,6 +29,24 @@ impl Default for GridUpdate {
             uniform: 0.02,
             margin: 0.01,
         }
+    }
+}
+
+/// When knots follow the data during training: `[model] update_grid`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GridSchedule {
+    /// After every so many epochs.
+    pub every: u64,
+    /// Up to the end of this one; the last that is followed by another where it isn't written.
+    #[serde(default)]
+    pub until: Option<u64>,
+}
+
+impl GridSchedule {
+    /// Whether they do after that many epochs.
+    pub fn is_due(&self, epochs: u64) -> bool {
+        epochs.is_multiple_of(self.every) && self.until.is_none_or(|until| epochs <= until)
     }
 }
 

@@ -20,10 +20,14 @@
 //! assert!(last < first);
 //! ```
 
+mod bench;
+#[cfg(feature = "gpu")]
+mod bench_gpu;
 mod discover;
 mod edges;
 mod exchange;
 mod expression;
+mod family;
 mod frozen;
 mod grid;
 mod network;
@@ -35,15 +39,18 @@ mod task;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "gpu")]
+pub use bench_gpu::profile;
 pub use discover::{Discover, Discovery, discover};
 pub use edges::{Edge, EdgeImportance, Layers, edge_curve};
 pub use exchange::{Exchange, read_state, write_state};
 pub use expression::Expression;
+pub use family::FAMILY;
 pub use frozen::{FrozenKan, Precision};
-pub use grid::{GridUpdate, Refit, extend_grid, update_grid};
+pub use grid::{GridSchedule, GridUpdate, Refit, extend_grid, update_grid};
 pub use network::{KanConfig, KanNetwork, TrainOptions};
 pub use plot::{PlotOptions, plot_png, plot_svg};
 pub use prune::{EdgeMask, Pruned, prune};
 pub use symbolic::{Candidate, Function, LIBRARY, fit_all, fit_function};
 pub use symbolic_network::{SymbolicEdge, SymbolicNetwork, SymbolicOptions};
-pub use task::{KanTask, network_figure, trained_kan};
+pub use task::{network_figure, task, task_of_run, trained_kan, write_pictures};

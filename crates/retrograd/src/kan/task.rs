@@ -1,4 +1,4 @@
-//! The `kan` family's task: a KAN on a data set, on generated poker-like positions, or on formulas
+//! The `kan` family: a short form of a network of KAN layers on a data set, on generated poker-like positions, or on formulas
 //! of the Feynman set, with its picture and what was found out in the report.
 //!
 //! ```toml
@@ -6,6 +6,7 @@
 //! family = "kan"
 //! sizes = [64, 16, 10]        # inputs, hidden widths, outputs
 //! grid = 5                    # and degree, range, base, bias, outside, sparsity
+//! update_grid = { every = 5, until = 20 }   # epochs after which the knots follow the data
 //!
 //! [data]
 //! generate = { name = "digits" }   # any [data] of a table or arrays, or:
@@ -18,20 +19,18 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Discover, KanConfig, PlotOptions, discover, plot_png, plot_svg};
-use crate::data::{Batches, DataSpec, Dataset, Preparation, Targets};
-use crate::network::{Base, Network, Outside, Sparsity};
+use super::{Discover, GridSchedule, KanConfig, PlotOptions, discover, plot_png, plot_svg};
+use crate::data::{Batches, Dataset, Targets};
+use crate::network::{Base, LayerSpec, Network, Outside, Sparsity};
 use crate::rng::Key;
 use crate::train::{
-    Content, Example, Experiment, Figure, Findings, Metadata, Metrics, PREPARATION, Specimen, Task,
-    TrainedNetwork, experiment_of, first_samples, load_weights, model_file,
+    Content, Experiment, Figure, Findings, More, NetworkTask, Scoring, TableData, Task,
+    TrainedNetwork, experiment_of, load_weights, model_file,
 };
-use crate::{Error, Loss, Model, Pass, Result, Target};
+use crate::{Error, Result};
 
 /// Samples in a batch where the experiment says nothing.
 const BATCH: usize = 64;
-/// Inputs that pictures and importance are measured on.
-const SHOWN: usize = 500;
 
 /// The picture of a network of KAN layers for a report; none for other networks.
 pub fn network_figure(network: &Network, params: &[f32], x: &[f32]) -> Option<Figure> {
@@ -65,6 +64,8 @@ struct ModelTable {
     outside: Outside,
     #[serde(default)]
     sparsity: Option<Sparsity>,
+    #[serde(default)]
+    update_grid: Option<GridSchedule>,
 }
 
 fn five() -> usize {
@@ -89,24 +90,6 @@ struct Generated {
     seed: u64,
 }
 
-enum Kind {
-    /// A user's data, and how it was prepared.
-    Table(Box<Preparation>),
-    Poker,
-    Feynman(Generated),
-}
-
-/// A KAN, its data and its measures.
-pub struct KanTask {
-    network: Network,
-    loss: Loss,
-    train: Dataset,
-    validation: Option<Dataset>,
-    batches: Batches,
-    kind: Kind,
-    notes: Vec<String>,
-}
-
 /// The network of an experiment's `[model]`.
 fn build(experiment: &Experiment) -> Result<Network> {
     let table: ModelTable = experiment.model_as()?;
@@ -120,7 +103,20 @@ fn build(experiment: &Experiment) -> Result<Network> {
         outside: table.outside,
         sparsity: table.sparsity,
     };
-    Network::new(&config.spec()?)
+    let mut spec = config.spec()?;
+    if let Some(updates) = table.update_grid {
+        if updates.every == 0 {
+            let what = "model.update_grid.every";
+            return Err(Error::invalid(what, 0, "1 epoch or more"));
+        }
+        // Knots that move are saved with the network.
+        for layer in &mut spec.layers {
+            if let LayerSpec::Kan(kan) = layer {
+                kan.free_knots = true;
+            }
+        }
+    }
+    Network::new(&spec)
 }
 
 /// A run's network with the preparation of its data, to predict with.
@@ -128,289 +124,157 @@ pub fn trained_kan(run: &Path) -> Result<TrainedNetwork> {
     TrainedNetwork::of(run, |experiment, _| build(experiment))
 }
 
-impl KanTask {
-    /// Reads or makes the data and builds the network; everything is checked here.
-    pub fn new(experiment: &Experiment) -> Result<Self> {
-        let network = build(experiment)?;
-        let train = &experiment.train;
-        let generated = |key: &str| -> Result<Option<Generated>> {
-            let Some(value) = experiment.data.get(key) else {
-                return Ok(None);
-            };
-            if experiment.data.len() > 1 {
-                return Err(Error::invalid(
-                    "[data]",
-                    format!("{key} and more"),
-                    "one source",
-                ));
-            }
-            let own: Generated = value.clone().try_into().map_err(|e: toml::de::Error| {
-                let problem = crate::suggest::explain(e.message());
-                Error::invalid(format!("[data] {key}"), problem, "samples, and a seed")
-            })?;
-            if !(10..=10_000_000).contains(&own.samples) {
-                let what = format!("[data] {key}.samples");
-                return Err(Error::invalid(what, own.samples, "10 to 10000000"));
-            }
-            Ok(Some(own))
-        };
-        let (kind, training, validation, notes) = if let Some(own) = generated("poker")? {
-            let (a, b) = (poker(&own, 0)?, poker(&own, 1)?);
-            (Kind::Poker, a, Some(b), Vec::new())
-        } else if let Some(own) = generated("feynman")? {
-            let formula = &FEYNMAN[0];
-            let [a, b] = [0, 1].map(|part| formula.data(&own, part));
-            (Kind::Feynman(own), a?, Some(b?), Vec::new())
-        } else {
-            let spec: DataSpec = experiment.data_as()?;
-            let data = spec.load(&experiment.resolve(""), train.seed)?;
-            let kind = Kind::Table(Box::new(data.preparation));
-            (kind, data.train, data.validation, data.notes)
-        };
-        let classes = matches!(training.targets(), Targets::Classes { .. });
-        let loss = train.loss.unwrap_or(match classes {
-            true => Loss::CrossEntropy,
-            false => Loss::Mse,
+/// A KAN on a data set, on generated positions or on formulas: the task of a network, with pictures
+/// and formulas at its end. Everything is checked here.
+pub fn task(experiment: &Experiment) -> Result<NetworkTask> {
+    let network = build(experiment)?;
+    let (data, more): (_, Box<More>) = if let Some(own) = generated(experiment, "poker")? {
+        let parts = [poker(&own, 0)?, poker(&own, 1)?];
+        (made(experiment, parts, Scoring::Choices)?, Box::new(draw))
+    } else if let Some(own) = generated(experiment, "feynman")? {
+        let parts = [FEYNMAN[0].data(&own, 0)?, FEYNMAN[0].data(&own, 1)?];
+        let data = made(experiment, parts, Scoring::Values)?;
+        let more: Box<More> = Box::new(move |task, params, run, findings| {
+            draw(task, params, run, findings)?;
+            find_formulas(&own, run, findings)
         });
-        if (loss == Loss::CrossEntropy) != classes {
-            let needed = if classes {
-                "cross_entropy for classes"
-            } else {
-                "a loss of values"
-            };
-            return Err(Error::invalid("train.loss", loss.name(), needed));
-        }
-        let needs = [training.sample_len(), training.outputs()];
-        let has = [network.input_len(), network.output_len()];
-        if needs != has {
-            let needed = format!("{} and {}, as the data has", needs[0], needs[1]);
-            let got = format!("{} inputs and {} outputs", has[0], has[1]);
-            return Err(Error::invalid("model.sizes", got, needed));
-        }
-        let batches = Batches::new(training.len(), train.batch.unwrap_or(BATCH), train.seed)?;
-        Ok(KanTask {
-            network,
-            loss,
-            train: training,
-            validation,
-            batches,
-            kind,
-            notes,
-        })
+        (data, more)
+    } else {
+        (TableData::load(experiment, BATCH)?, Box::new(draw))
+    };
+    let needed = data.train.sample_len();
+    if network.input_len() != needed {
+        let needed = format!("{needed}, the values of a sample");
+        let what = "model.sizes: the first, inputs";
+        return Err(Error::invalid(what, network.input_len(), needed));
     }
-
-    /// What was found out about the data, a line each.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
-    /// A run's task with the network and parameters as trained, for export.
-    pub fn of_run(run: &Path) -> Result<(Self, Vec<f32>)> {
-        let mut task = KanTask::new(&experiment_of(run)?)?;
-        let (params, _) = load_weights(&model_file(run), &mut task.network)?;
-        Ok((task, params))
-    }
-
-    /// Some inputs of the data, to draw and measure with.
-    pub fn shown_inputs(&self) -> &[f32] {
-        let len = self.train.len().min(SHOWN) * self.train.sample_len();
-        &self.train.inputs()[..len]
-    }
-
-    /// Writes `network.svg` and `network.png` into a folder.
-    pub fn write_pictures(&self, params: &[f32], folder: &Path) -> Result<()> {
-        let options = PlotOptions::default();
-        let svg = plot_svg(&self.network, params, self.shown_inputs(), &options)?;
-        let png = plot_png(&self.network, params, self.shown_inputs(), &options)?;
-        for (name, bytes) in [("network.svg", svg.as_bytes()), ("network.png", &png[..])] {
-            let path = folder.join(name);
-            std::fs::write(&path, bytes).map_err(Error::io(&path, "write"))?;
-        }
-        Ok(())
-    }
-
-    fn measure(&self, params: &[f32], data: &Dataset) -> Metrics {
-        let mut tape = Default::default();
-        let (mut input, mut target) = (Vec::new(), Target::default());
-        let width = self.network.output_len();
-        let (mut loss, mut weight, mut hits, mut squares) = (0.0, 0.0, 0_usize, 0.0);
-        for first in (0..data.len()).step_by(1024) {
-            let end = data.len().min(first + 1024);
-            data.gather_range(first..end, &mut input, &mut target);
-            self.network
-                .forward(params, &input, &Pass::inference(), &mut tape);
-            let y = self.network.output(&tape);
-            let share = match &target.weights {
-                Some(w) => w.iter().map(|&w| f64::from(w)).sum(),
-                None => (end - first) as f64,
-            };
-            let value = f64::from(self.loss.evaluate(y, &target, None));
-            loss += value * share;
-            weight += share;
-            for (s, y) in y.chunks_exact(width).enumerate() {
-                let allowed = |j: usize| match &target.weights {
-                    Some(w) if w.len() == target.values.len() => w[s * width + j] > 0.0,
-                    _ => true,
-                };
-                let best = |v: &[f32]| {
-                    let allowed = (0..width).filter(|&j| allowed(j));
-                    allowed.max_by(|&a, &b| v[a].total_cmp(&v[b]))
-                };
-                match target.classes.get(s) {
-                    Some(&class) => hits += usize::from(best(y) == Some(class as usize)),
-                    None => {
-                        let t = &target.values[s * width..(s + 1) * width];
-                        hits += usize::from(best(y) == best(t));
-                        squares += (0..width)
-                            .filter(|&j| allowed(j))
-                            .map(|j| f64::from(y[j] - t[j]).powi(2))
-                            .sum::<f64>();
-                    }
-                }
-            }
-        }
-        let mut metrics = vec![("validation_loss".to_string(), loss / weight)];
-        let accuracy = hits as f64 / data.len() as f64;
-        match (&self.kind, self.loss) {
-            (_, Loss::CrossEntropy) => metrics.push(("accuracy".into(), accuracy)),
-            (Kind::Poker, _) => metrics.push(("best_action".into(), accuracy)),
-            _ => metrics.push((
-                "rmse".into(),
-                (squares / (data.len() * width) as f64).sqrt(),
-            )),
-        }
-        metrics
-    }
+    let outputs = "model.sizes: the last, outputs";
+    let task = NetworkTask::of(experiment, network, data, outputs)?;
+    let grid = experiment.model_as::<ModelTable>()?.update_grid;
+    Ok(task.with_more(more).with_grid(grid))
 }
 
-impl Task for KanTask {
-    type Model = Network;
-
-    fn model(&self) -> &Network {
-        &self.network
+/// `[data] poker` or `[data] feynman`, where it is there.
+fn generated(experiment: &Experiment, key: &str) -> Result<Option<Generated>> {
+    let Some(value) = experiment.data.get(key) else {
+        return Ok(None);
+    };
+    if experiment.data.len() > 1 {
+        return Err(Error::invalid(
+            "[data]",
+            format!("{key} and more"),
+            "one source",
+        ));
     }
-
-    fn model_mut(&mut self) -> &mut Network {
-        &mut self.network
+    let own: Generated = value.clone().try_into().map_err(|e: toml::de::Error| {
+        let problem = crate::suggest::explain(e.message());
+        Error::invalid(format!("[data] {key}"), problem, "samples, and a seed")
+    })?;
+    if !(10..=10_000_000).contains(&own.samples) {
+        let what = format!("[data] {key}.samples");
+        return Err(Error::invalid(what, own.samples, "10 to 10000000"));
     }
-
-    fn loss(&self) -> Loss {
-        self.loss
-    }
-
-    fn steps_per_epoch(&self) -> u64 {
-        self.batches.per_epoch()
-    }
-
-    fn batch(&mut self, step: u64, example: &mut Option<Example<Network>>) -> Result<()> {
-        let example = example.get_or_insert_with(|| Example {
-            input: Vec::new(),
-            target: Target::default(),
-        });
-        let samples = self.batches.of_step(step);
-        self.train
-            .gather(samples, &mut example.input, &mut example.target);
-        Ok(())
-    }
-
-    fn evaluate(&mut self, params: &[f32], _epoch: u64) -> Result<Metrics> {
-        Ok(match &self.validation {
-            Some(data) => self.measure(params, data),
-            None => Vec::new(),
-        })
-    }
-
-    fn specimen(&mut self) -> Result<Specimen<Network>> {
-        Ok(first_samples(&self.train))
-    }
-
-    fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {
-        let mut findings = Findings::default();
-        let data = self.validation.as_ref().unwrap_or(&self.train);
-        for (name, value) in self.measure(params, data).into_iter().skip(1) {
-            findings.summary.insert(name, json!(value));
-        }
-        self.write_pictures(params, run)?;
-        findings
-            .figures
-            .extend(network_figure(&self.network, params, self.shown_inputs()));
-        if let Kind::Feynman(own) = self.kind {
-            self.find_formulas(&own, run, &mut findings)?;
-        }
-        Ok(findings)
-    }
-
-    fn metadata(&self) -> Metadata {
-        match &self.kind {
-            Kind::Table(preparation) => vec![(PREPARATION.into(), preparation.to_json())],
-            _ => Vec::new(),
-        }
-    }
+    Ok(Some(own))
 }
 
-impl KanTask {
-    fn find_formulas(&self, own: &Generated, run: &Path, findings: &mut Findings) -> Result<()> {
-        let mut rows = Vec::new();
-        let mut list = Vec::new();
-        let mut latex = String::new();
-        for formula in FEYNMAN {
-            let data = formula.data(own, 2)?;
-            let Targets::Values { values, .. } = data.targets() else {
-                unreachable!("formulas give values");
-            };
-            let options = Discover::new(formula.sizes, formula.range());
-            let found = discover(data.inputs(), values, &options)?;
-            let expression = found.formula(0);
-            let test = formula.data(own, 1)?;
-            let Targets::Values { values, .. } = test.targets() else {
-                unreachable!("formulas give values");
-            };
-            let x: Vec<f64> = crate::scalar::cast(test.inputs());
-            let worst = x
-                .chunks_exact(test.sample_len())
-                .zip(values)
-                .map(|(x, &t)| (expression.value(x) - f64::from(t)).abs())
-                .fold(0.0, f64::max);
-            rows.push(vec![
-                formula.name.to_string(),
-                formula.text.to_string(),
-                expression.text(),
-                format!("{:.1e}", found.network_rms),
-                format!("{worst:.1e}"),
-            ]);
-            list.push(json!({
-                "name": formula.name,
-                "formula": formula.text,
-                "found": expression.text(),
-                "latex": expression.latex(),
-                "network_rmse": found.network_rms,
-                "largest_error": worst,
-            }));
-            latex.push_str(&format!(
-                "% {}: {}\n{}\n",
-                formula.name,
-                formula.text,
-                expression.latex()
-            ));
-        }
-        let path = run.join("formulas.tex");
-        std::fs::write(&path, latex).map_err(Error::io(&path, "write"))?;
-        findings.summary.insert("formulas".into(), json!(list));
-        findings.figures.push(Figure {
-            title: "Formulas".into(),
-            caption: "What was generated, and what was found in the data: a KAN trained with a \
-                      sparsity penalty, pruned, its edges matched against a library of functions, \
-                      the constants tuned. The error is the formula's largest on new samples."
-                .into(),
-            content: Content::Table {
-                header: ["formula", "is", "found", "KAN's RMSE", "largest error"]
-                    .map(String::from)
-                    .to_vec(),
-                rows,
-            },
-        });
-        Ok(())
+/// Data that was made here.
+fn made(experiment: &Experiment, parts: [Dataset; 2], scoring: Scoring) -> Result<TableData> {
+    let spec = &experiment.train;
+    let [train, validation] = parts;
+    let batch = spec.batch.unwrap_or(BATCH);
+    Ok(TableData {
+        batches: Batches::new(train.len(), batch, spec.seed)?,
+        train,
+        validation: Some(validation),
+        scoring,
+        notes: Vec::new(),
+    })
+}
+
+/// A run's task with the network and parameters as trained, for export.
+pub fn task_of_run(run: &Path) -> Result<(NetworkTask, Vec<f32>)> {
+    let mut task = task(&experiment_of(run)?)?;
+    let (params, _) = load_weights(&model_file(run), task.model_mut())?;
+    Ok((task, params))
+}
+
+/// Writes `network.svg` and `network.png` into a folder.
+pub fn write_pictures(network: &Network, params: &[f32], x: &[f32], folder: &Path) -> Result<()> {
+    let options = PlotOptions::default();
+    let svg = plot_svg(network, params, x, &options)?;
+    let png = plot_png(network, params, x, &options)?;
+    for (name, bytes) in [("network.svg", svg.as_bytes()), ("network.png", &png[..])] {
+        let path = folder.join(name);
+        std::fs::write(&path, bytes).map_err(Error::io(&path, "write"))?;
     }
+    Ok(())
+}
+
+fn draw(task: &NetworkTask, params: &[f32], run: &Path, _: &mut Findings) -> Result<()> {
+    write_pictures(task.model(), params, task.shown_inputs(), run)
+}
+
+fn find_formulas(own: &Generated, run: &Path, findings: &mut Findings) -> Result<()> {
+    let mut rows = Vec::new();
+    let mut list = Vec::new();
+    let mut latex = String::new();
+    for formula in FEYNMAN {
+        let data = formula.data(own, 2)?;
+        let Targets::Values { values, .. } = data.targets() else {
+            unreachable!("formulas give values");
+        };
+        let options = Discover::new(formula.sizes, formula.range());
+        let found = discover(data.inputs(), values, &options)?;
+        let expression = found.formula(0);
+        let test = formula.data(own, 1)?;
+        let Targets::Values { values, .. } = test.targets() else {
+            unreachable!("formulas give values");
+        };
+        let x: Vec<f64> = crate::scalar::cast(test.inputs());
+        let worst = x
+            .chunks_exact(test.sample_len())
+            .zip(values)
+            .map(|(x, &t)| (expression.value(x) - f64::from(t)).abs())
+            .fold(0.0, f64::max);
+        rows.push(vec![
+            formula.name.to_string(),
+            formula.text.to_string(),
+            expression.text(),
+            format!("{:.1e}", found.network_rms),
+            format!("{worst:.1e}"),
+        ]);
+        list.push(json!({
+            "name": formula.name,
+            "formula": formula.text,
+            "found": expression.text(),
+            "latex": expression.latex(),
+            "network_rmse": found.network_rms,
+            "largest_error": worst,
+        }));
+        latex.push_str(&format!(
+            "% {}: {}\n{}\n",
+            formula.name,
+            formula.text,
+            expression.latex()
+        ));
+    }
+    let path = run.join("formulas.tex");
+    std::fs::write(&path, latex).map_err(Error::io(&path, "write"))?;
+    findings.summary.insert("formulas".into(), json!(list));
+    findings.figures.push(Figure {
+        title: "Formulas".into(),
+        caption: "What was generated, and what was found in the data: a KAN trained with a \
+                  sparsity penalty, pruned, its edges matched against a library of functions, \
+                  the constants tuned. The error is the formula's largest on new samples."
+            .into(),
+        content: Content::Table {
+            header: ["formula", "is", "found", "KAN's RMSE", "largest error"]
+                .map(String::from)
+                .to_vec(),
+            rows,
+        },
+    });
+    Ok(())
 }
 
 /// A formula of the Feynman set, in its dimensionless form.

@@ -31,8 +31,10 @@
 //! oracle, [`fast`] the f32 kernels, [`hard`] the exact circuit that is left.
 
 mod batch;
+mod bench;
 mod circuit;
 pub mod evaluate;
+mod family;
 pub mod fast;
 pub mod gates;
 pub mod grid;
@@ -51,6 +53,7 @@ pub mod wiring;
 mod tests;
 
 pub use batch::{LogicBatch, channel_target};
+pub use family::FAMILY;
 pub use grid::{BoundaryCondition, NGrid};
 pub use hard::{BitGrid, HardCircuit, Program};
 pub use model::{LogicCa, LogicTape};

@@ -231,6 +231,10 @@ impl Model for LogicCa {
         &mut self.layout
     }
 
+    fn first_layer(&self) -> String {
+        "a layer of logic gates".into()
+    }
+
     fn init(&self, _seed: u64) -> Vec<f32> {
         let mut params = vec![0.0; self.layout.len()];
         for logits in params.chunks_exact_mut(GATES) {

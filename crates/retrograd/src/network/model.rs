@@ -420,6 +420,15 @@ impl Model for Network {
         Err(Error::invalid(what(), "no such buffer", needed))
     }
 
+    #[cfg(feature = "gpu")]
+    fn accelerator(
+        &self,
+        placement: &crate::train::Placement,
+        start: &crate::train::Start<'_>,
+    ) -> Result<Option<Box<dyn crate::train::Accelerator<Self>>>> {
+        crate::gpu::GpuTrainer::placed(self, placement, start)
+    }
+
     fn absorb(&mut self, tape: &NetworkTape<f32>) {
         for (place, saved) in self.places.iter_mut().zip(&tape.saved) {
             place.layer.absorb(saved, tape.samples);

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Clip, Example};
+use crate::loss_image::ImageLoss;
 use crate::optim::Optimizer;
-use crate::{Loss, Model, Pass, Result};
+use crate::{Error, Loss, Model, Pass, Result};
 
 /// Where a run computes its steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,12 +117,32 @@ pub trait Accelerator<M: Model> {
         model: &mut M,
     ) -> Result<Vec<Arrived>>;
 
+    /// Begins anew from a state that was changed here, on the same device.
+    fn restart(&mut self, model: &M, start: &Start<'_>) -> Result<()>;
+
     /// What a checkpoint holds beside what was synchronised.
     fn carried(&mut self) -> Result<Carried> {
         Ok(Carried::default())
     }
 }
 
-/// Makes an accelerator from the state that a run begins or goes on with.
-pub type MakeAccelerator<'a, M> =
-    Box<dyn FnOnce(&M, &[f32], &Optimizer<f32>, &Carried) -> Result<Box<dyn Accelerator<M>>> + 'a>;
+/// The state that a run begins or goes on with, for [`Model::accelerator`].
+pub struct Start<'a> {
+    /// The parameters.
+    pub params: &'a [f32],
+    /// The optimizer with its state.
+    pub optimizer: &'a Optimizer<f32>,
+    /// What a checkpoint held beside them.
+    pub carried: &'a Carried,
+    /// What is added to the loss where outputs are images.
+    pub image_loss: Option<&'a ImageLoss>,
+}
+
+/// The error of a build that reaches no GPU.
+pub(crate) fn no_gpu() -> Error {
+    Error::invalid(
+        "--device",
+        "gpu",
+        "cpu: this build has no GPU; it needs the feature gpu",
+    )
+}

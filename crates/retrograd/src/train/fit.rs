@@ -16,8 +16,8 @@ use super::folder::{MetricsFile, RunFolder};
 use super::report;
 use super::step::{BadNumber, Clip, Stepper, find_bad};
 use super::{
-    Accelerator, Arrived, CHECKPOINT_SECONDS, Carried, Event, Example, Experiment, MakeAccelerator,
-    Mode, Observer, OnNan, Record, Specimen, Summary, Task, TrainSpec, Verification,
+    Accelerator, Arrived, CHECKPOINT_SECONDS, Carried, Event, Example, Experiment, Mode, Observer,
+    OnNan, Placement, Record, Specimen, Start, Summary, Task, TrainSpec, Verification,
 };
 use crate::rng::Key;
 use crate::verify::{self, Link, Report, Row};
@@ -104,17 +104,17 @@ impl<'a, T: Task> Fit<'a, T> {
     }
 
     /// Lets steps be computed elsewhere, from the state that is here now.
-    pub(super) fn accelerate(&mut self, make: Option<MakeAccelerator<'_, T::Model>>) -> Result<()> {
-        let Some(make) = make else {
+    pub(super) fn accelerate(&mut self, placement: &Placement) -> Result<()> {
+        let stepper = &self.stepper;
+        let start = Start {
+            params: &stepper.params,
+            optimizer: &stepper.optimizer,
+            carried: &self.carried,
+            image_loss: stepper.image_loss.as_ref(),
+        };
+        let Some(made) = self.task.model().accelerator(placement, &start)? else {
             return Ok(());
         };
-        let stepper = &self.stepper;
-        let made = make(
-            self.task.model(),
-            &stepper.params,
-            &stepper.optimizer,
-            &self.carried,
-        )?;
         if made.mode() == Mode::Native && self.spec.accumulate > 1 {
             return Err(Error::invalid(
                 "train.accumulate",
@@ -218,6 +218,7 @@ impl<'a, T: Task> Fit<'a, T> {
         while self.progress.step < total && !stopped_early {
             let start = Instant::now();
             let before = self.progress.step;
+            self.adapt(before, per_epoch)?;
             let step = self.step(per_epoch);
             self.progress.stepping += start.elapsed().as_secs_f64();
             if let Err(bad) = step {
@@ -241,6 +242,30 @@ impl<'a, T: Task> Fit<'a, T> {
             }
         }
         self.finish(per_epoch)
+    }
+
+    /// Before the first step of an epoch the task may change its model. What computes steps elsewhere
+    /// goes on from there.
+    fn adapt(&mut self, step: u64, per_epoch: u64) -> Result<()> {
+        let ended = step / per_epoch;
+        if step == 0 || !step.is_multiple_of(per_epoch) || !self.task.adapts(ended) {
+            return Ok(());
+        }
+        self.sync()?;
+        let stepper = &mut self.stepper;
+        self.task.adapt(&mut stepper.params)?;
+        if let Some(accelerator) = &mut self.accelerator {
+            self.carried = accelerator.carried()?;
+            let start = Start {
+                params: &stepper.params,
+                optimizer: &stepper.optimizer,
+                carried: &self.carried,
+                image_loss: stepper.image_loss.as_ref(),
+            };
+            accelerator.restart(self.task.model(), &start)?;
+            self.accelerated_from = self.progress.step;
+        }
+        Ok(())
     }
 
     /// One optimizer step, on as many batches as it accumulates within the epoch.

@@ -20,16 +20,17 @@ mod task;
 mod tests;
 mod verification;
 
+pub(crate) use accelerator::no_gpu;
 pub use accelerator::{
-    Accelerator, Arrived, Carried, CarriedScale, MakeAccelerator, Mode, Placement, Precision,
+    Accelerator, Arrived, Carried, CarriedScale, Mode, Placement, Precision, Start,
 };
 pub use checkpoint::{Metadata, load_weights};
 pub use event::{Event, Observer, Quiet, Record, Summary};
 pub use experiment::{CHECKPOINT_SECONDS, Experiment, OnNan, TrainSpec};
 pub use files::{NamedTensor, TensorFile, Values};
 pub use folder::{experiment_of, model_file};
+pub(crate) use network::{More, Scoring, TableData};
 pub use network::{NetworkTask, Predictions, TrainedNetwork};
-pub(crate) use network::{PREPARATION, first_samples};
 pub use report::number;
 pub use session::Session;
 pub use step::{BadNumber, Clip, Stepper};

@@ -1,4 +1,5 @@
-//! The `network` family's task: a feed-forward network on a data set.
+//! The task of networks on tables and arrays: data, batches, measures and findings. Families that
+//! are short forms of a network (`kan`) build the network and hand it over.
 
 use std::path::Path;
 
@@ -8,7 +9,9 @@ use super::report::scatter;
 use super::{
     Content, Example, Experiment, Figure, Findings, Metadata, Metrics, Specimen, Task, load_weights,
 };
+use crate::data::metrics::{Choices, Confusion, Regression};
 use crate::data::{Batches, DataSpec, Dataset, NewData, Preparation, Targets, TaskKind};
+use crate::kan::{GridSchedule, GridUpdate, update_grid};
 use crate::network::{Network, NetworkSpec};
 use crate::{Error, Loss, Model, Pass, Result, Target};
 
@@ -21,15 +24,56 @@ pub(crate) const SPECIMEN: usize = 8;
 /// The key of the preparation in a checkpoint's metadata.
 pub(crate) const PREPARATION: &str = "preparation";
 
+/// Samples that pictures and importance are measured on.
+const SHOWN: usize = 500;
+
 /// A network, its data and its measures.
 pub struct NetworkTask {
     network: Network,
     loss: Loss,
-    train: Dataset,
-    validation: Option<Dataset>,
-    preparation: Preparation,
-    batches: Batches,
-    notes: Vec<String>,
+    data: TableData,
+    /// Grids of KAN layers that follow the data.
+    grid: Option<GridSchedule>,
+    /// What a family adds at the end.
+    more: Option<Box<More>>,
+}
+
+/// Adds to the findings of a trained network: files in the run's folder, figures.
+pub(crate) type More = dyn Fn(&NetworkTask, &[f32], &Path, &mut Findings) -> Result<()>;
+
+/// What a network is trained and measured on.
+pub(crate) struct TableData {
+    pub train: Dataset,
+    pub validation: Option<Dataset>,
+    pub batches: Batches,
+    pub scoring: Scoring,
+    pub notes: Vec<String>,
+}
+
+/// How outputs are measured.
+pub(crate) enum Scoring {
+    /// In the units and words of the user's data.
+    Prepared(Box<Preparation>),
+    /// As the numbers they are.
+    Values,
+    /// By the best of those that a sample's weights allow.
+    Choices,
+}
+
+impl TableData {
+    /// The `[data]` of an experiment, in batches of `batch` where it says nothing.
+    pub fn load(experiment: &Experiment, batch: usize) -> Result<Self> {
+        let spec: DataSpec = experiment.data_as()?;
+        let train = &experiment.train;
+        let data = spec.load(&experiment.resolve(""), train.seed)?;
+        Ok(TableData {
+            batches: data.batches(train.batch.unwrap_or(batch), train.seed)?,
+            train: data.train,
+            validation: data.validation,
+            scoring: Scoring::Prepared(Box::new(data.preparation)),
+            notes: data.notes,
+        })
+    }
 }
 
 /// The network of an experiment. Where `[model] input` is left out it is the shape of the data's
@@ -58,14 +102,6 @@ fn build(experiment: &Experiment, preparation: &Preparation) -> Result<Network> 
     Ok(network)
 }
 
-/// The loss of an experiment, by what is learnt where it isn't written.
-fn loss_of(experiment: &Experiment, preparation: &Preparation) -> Loss {
-    experiment.train.loss.unwrap_or(match preparation.task() {
-        TaskKind::Regression => Loss::Mse,
-        TaskKind::Classification => Loss::CrossEntropy,
-    })
-}
-
 /// Cross-entropy takes class numbers; every other loss compares values.
 fn targets_for(loss: Loss, data: Dataset) -> Result<Dataset> {
     match (loss, data.targets()) {
@@ -83,50 +119,74 @@ fn targets_for(loss: Loss, data: Dataset) -> Result<Dataset> {
 impl NetworkTask {
     /// Reads the data and builds the network; everything is checked here.
     pub fn new(experiment: &Experiment) -> Result<Self> {
-        let spec: DataSpec = experiment.data_as()?;
-        let train = &experiment.train;
-        let data = spec.load(&experiment.resolve(""), train.seed)?;
-        let network = build(experiment, &data.preparation)?;
-        let loss = loss_of(experiment, &data.preparation);
-        let batches = data.batches(train.batch.unwrap_or(BATCH), train.seed)?;
-        let training = targets_for(loss, data.train)?;
-        let validation = data.validation.map(|v| targets_for(loss, v)).transpose()?;
-        let outputs = training.outputs();
-        if network.output_len() != outputs {
-            let what = match data.preparation.task() {
-                TaskKind::Regression => "one for every value to predict",
-                TaskKind::Classification => "one for every class, or one logit for two",
+        let data = TableData::load(experiment, BATCH)?;
+        let Scoring::Prepared(preparation) = &data.scoring else {
+            unreachable!("data that is loaded was prepared");
+        };
+        let network = build(experiment, preparation)?;
+        let outputs = "model.layers: outputs of the last layer";
+        NetworkTask::of(experiment, network, data, outputs)
+    }
+
+    /// The task of a network that a family has built. `outputs` says where their number is written.
+    pub(crate) fn of(
+        experiment: &Experiment,
+        network: Network,
+        mut data: TableData,
+        outputs: &str,
+    ) -> Result<Self> {
+        let classes = matches!(data.train.targets(), Targets::Classes { .. });
+        let loss = experiment.train.loss.unwrap_or(match classes {
+            true => Loss::CrossEntropy,
+            false => Loss::Mse,
+        });
+        data.train = targets_for(loss, data.train)?;
+        let validation = data.validation.map(|v| targets_for(loss, v));
+        data.validation = validation.transpose()?;
+        let needed = data.train.outputs();
+        if network.output_len() != needed {
+            let what = match classes {
+                false => "one for every value to predict",
+                true => "one for every class, or one logit for two",
             };
-            return Err(Error::invalid(
-                "model.layers: outputs of the last layer",
-                network.output_len(),
-                format!("{outputs}, {what}"),
-            ));
+            let needed = format!("{needed}, {what}");
+            return Err(Error::invalid(outputs, network.output_len(), needed));
         }
         Ok(NetworkTask {
             network,
             loss,
-            train: training,
-            validation,
-            preparation: data.preparation,
-            batches,
-            notes: data.notes,
+            data,
+            grid: None,
+            more: None,
         })
+    }
+
+    /// The same, with what a family adds at the end.
+    pub(crate) fn with_more(mut self, more: Box<More>) -> Self {
+        self.more = Some(more);
+        self
+    }
+
+    /// The same, with knots that follow the data between epochs.
+    pub(crate) fn with_grid(mut self, grid: Option<GridSchedule>) -> Self {
+        self.grid = grid;
+        self
     }
 
     /// Samples that are trained on.
     pub fn train_samples(&self) -> usize {
-        self.train.len()
+        self.data.train.len()
     }
 
-    /// What was found out about the data, a line each.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
+    /// Some inputs of the training data, to draw and measure with.
+    pub fn shown_inputs(&self) -> &[f32] {
+        let train = &self.data.train;
+        &train.inputs()[..train.len().min(SHOWN) * train.sample_len()]
     }
 
     /// The loss and the measures on a data set, and its outputs.
     fn measure(&self, params: &[f32], data: &Dataset) -> Result<(f64, Measures, Vec<f32>)> {
-        let mut measures = Measures::new(&self.preparation);
+        let mut measures = self.measures();
         let outputs = outputs(&self.network, params, data);
         let width = self.network.output_len();
         let (mut sum, mut weight) = (0.0, 0.0);
@@ -150,6 +210,14 @@ impl NetworkTask {
         };
         Ok((loss, measures, outputs))
     }
+
+    fn measures(&self) -> Measures {
+        match &self.data.scoring {
+            Scoring::Prepared(preparation) => Measures::new(preparation),
+            Scoring::Values => Measures::Regression(Regression::new(self.network.output_len())),
+            Scoring::Choices => Measures::Choices(Choices::new(self.network.output_len())),
+        }
+    }
 }
 
 /// A network's outputs for every sample.
@@ -166,10 +234,11 @@ fn outputs(network: &Network, params: &[f32], data: &Dataset) -> Vec<f32> {
     outputs
 }
 
-/// The measures of a regression or a classification.
+/// The measures of a regression, a classification, or of what would be chosen.
 enum Measures {
-    Regression(crate::data::metrics::Regression),
-    Classification(crate::data::metrics::Confusion),
+    Regression(Regression),
+    Classification(Confusion),
+    Choices(Choices),
 }
 
 impl Measures {
@@ -184,6 +253,7 @@ impl Measures {
         match self {
             Measures::Regression(sums) => sums.add(outputs, target),
             Measures::Classification(matrix) => matrix.add(outputs, target),
+            Measures::Choices(choices) => choices.add(outputs, target),
         }
     }
 
@@ -202,6 +272,7 @@ impl Measures {
                 named("accuracy", matrix.accuracy()),
                 named("f1", matrix.f1()),
             ],
+            Measures::Choices(choices) => vec![named("best_action", choices.right())],
         }
     }
 }
@@ -221,23 +292,46 @@ impl Task for NetworkTask {
         self.loss
     }
 
+    fn notes(&self) -> &[String] {
+        &self.data.notes
+    }
+
     fn steps_per_epoch(&self) -> u64 {
-        self.batches.per_epoch()
+        self.data.batches.per_epoch()
     }
 
     fn batch(&mut self, step: u64, example: &mut Option<Example<Network>>) -> Result<()> {
-        let samples = self.batches.of_step(step);
+        let samples = self.data.batches.of_step(step);
         let example = example.get_or_insert_with(|| Example {
             input: Vec::new(),
             target: Target::default(),
         });
-        self.train
+        self.data
+            .train
             .gather(samples, &mut example.input, &mut example.target);
         Ok(())
     }
 
+    fn adapts(&self, epoch: u64) -> bool {
+        self.grid.is_some_and(|grid| grid.is_due(epoch))
+    }
+
+    fn adapt(&mut self, params: &mut [f32]) -> Result<()> {
+        let train = &self.data.train;
+        // Samples from all over the data.
+        let count = train.len().min(EVALUATED);
+        let spread = (0..count).map(|i| (i * train.len() / count) as u32);
+        let (mut x, mut target) = (Vec::new(), Target::default());
+        train.gather(&spread.collect::<Vec<_>>(), &mut x, &mut target);
+        let options = GridUpdate::default();
+        let (moved, refitted, _) = update_grid(&self.network, params, &x, &options)?;
+        params.copy_from_slice(&refitted);
+        let buffers = moved.buffers();
+        buffers.iter().try_for_each(|b| self.network.set_buffer(b))
+    }
+
     fn evaluate(&mut self, params: &[f32], _epoch: u64) -> Result<Metrics> {
-        let Some(data) = &self.validation else {
+        let Some(data) = &self.data.validation else {
             return Ok(Vec::new());
         };
         let (loss, measures, _) = self.measure(params, data)?;
@@ -246,10 +340,10 @@ impl Task for NetworkTask {
         Ok(metrics)
     }
 
-    fn finish(&mut self, params: &[f32], _run: &Path) -> Result<Findings> {
-        let (name, data) = match &self.validation {
+    fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {
+        let (name, data) = match &self.data.validation {
             Some(data) => ("validation", data),
-            None => ("training", &self.train),
+            None => ("training", &self.data.train),
         };
         let (_, measures, outputs) = self.measure(params, data)?;
         let mut findings = Findings::default();
@@ -258,34 +352,41 @@ impl Task for NetworkTask {
             summary.insert(name, json!(value));
         }
         summary.insert("measured_on".into(), json!(name));
-        summary.insert("training_samples".into(), json!(self.train.len()));
-        let figure = match &measures {
-            Measures::Classification(matrix) => {
+        summary.insert("training_samples".into(), json!(self.data.train.len()));
+        match (&measures, &self.data.scoring) {
+            (Measures::Classification(matrix), Scoring::Prepared(preparation)) => {
                 let rows: Vec<&[f64]> = matrix.rows().collect();
                 summary.insert("confusion".into(), json!(rows));
-                confusion_table(name, self.preparation.classes(), &rows)
+                let table = confusion_table(name, preparation.classes(), &rows);
+                findings.figures.push(table);
             }
-            Measures::Regression(_) => {
-                let columns = self
-                    .preparation
-                    .predictions(&outputs, self.network.output_len())?;
-                truth_against_prediction(name, &self.preparation, data, &columns)
+            (Measures::Regression(_), scoring) => {
+                let width = self.network.output_len();
+                let points = first_against_truth(scoring, data, &outputs, width)?;
+                findings
+                    .figures
+                    .push(truth_against_prediction(name, &points));
             }
-        };
-        findings.figures.push(figure);
-        // A network of KAN layers shows its edges; 500 samples say enough about their ranges.
-        let shown = &data.inputs()[..data.len().min(500) * data.sample_len()];
-        let picture = crate::kan::network_figure(&self.network, params, shown);
+            _ => {}
+        }
+        // A network of KAN layers shows its edges.
+        let picture = crate::kan::network_figure(&self.network, params, self.shown_inputs());
         findings.figures.extend(picture);
+        if let Some(more) = &self.more {
+            more(self, params, run, &mut findings)?;
+        }
         Ok(findings)
     }
 
     fn specimen(&mut self) -> Result<Specimen<Network>> {
-        Ok(first_samples(&self.train))
+        Ok(first_samples(&self.data.train))
     }
 
     fn metadata(&self) -> Metadata {
-        vec![(PREPARATION.into(), self.preparation.to_json())]
+        match &self.data.scoring {
+            Scoring::Prepared(preparation) => vec![(PREPARATION.into(), preparation.to_json())],
+            _ => Vec::new(),
+        }
     }
 }
 
@@ -317,33 +418,37 @@ fn confusion_table(name: &str, classes: &[String], rows: &[&[f64]]) -> Figure {
     }
 }
 
-/// The first target's true values against the predicted ones.
-fn truth_against_prediction(
-    name: &str,
-    preparation: &Preparation,
+/// The first target's true values with the predicted ones, in the user's units.
+fn first_against_truth(
+    scoring: &Scoring,
     data: &Dataset,
-    columns: &[(String, Vec<String>)],
-) -> Figure {
-    let mut points = Vec::new();
-    if let (Targets::Values { values, .. }, Some((_, cells))) = (data.targets(), columns.first()) {
-        let width = data.outputs();
-        let truth = preparation.predictions(values, width).unwrap_or_default();
-        let truth = truth.first().map_or(&[][..], |(_, cells)| cells);
-        let numbers = |cells: &[String]| -> Vec<f64> {
-            cells
-                .iter()
-                .map(|c| c.parse().unwrap_or(f64::NAN))
-                .collect()
+    outputs: &[f32],
+    width: usize,
+) -> Result<Vec<(f64, f64)>> {
+    let Targets::Values { values, .. } = data.targets() else {
+        return Ok(Vec::new());
+    };
+    let first = |values: &[f32]| -> Result<Vec<f64>> {
+        let Scoring::Prepared(preparation) = scoring else {
+            let firsts = values.iter().step_by(width.max(1));
+            return Ok(firsts.map(|&v| f64::from(v)).collect());
         };
-        points = numbers(truth).into_iter().zip(numbers(cells)).collect();
-    }
+        let columns = preparation.predictions(values, width)?;
+        let cells = columns.first().map_or(&[][..], |(_, cells)| cells);
+        let number = |cell: &String| cell.parse().unwrap_or(f64::NAN);
+        Ok(cells.iter().map(number).collect())
+    };
+    Ok(first(values)?.into_iter().zip(first(outputs)?).collect())
+}
+
+fn truth_against_prediction(name: &str, points: &[(f64, f64)]) -> Figure {
     Figure {
         title: "Predictions".into(),
         caption: format!(
             "The {name} samples: across the true value, upwards the predicted one; on the line \
              they agree."
         ),
-        content: Content::Svg(scatter(&points, "true", "predicted")),
+        content: Content::Svg(scatter(points, "true", "predicted")),
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 
 use super::fit::Fit;
 use super::folder::RunFolder;
-use super::{Experiment, MakeAccelerator, Observer, Placement, Quiet, Summary, Task};
-use crate::{Error, Result};
+use super::{Experiment, Observer, Placement, Quiet, Summary, Task};
+use crate::Result;
 
 /// One run of an experiment.
 pub struct Session<'a> {
@@ -101,33 +101,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Trains a task to the end of the experiment.
+    /// Trains a task to the end of the experiment, its steps computed where the run is placed.
     pub fn fit<T: Task>(&mut self, task: &mut T) -> Result<Summary> {
-        if self.placement != Placement::Cpu {
-            return Err(Error::invalid(
-                "--device",
-                format!("gpu for the family {:?}", self.experiment.family()),
-                "cpu: this family has no kernels for a GPU",
-            ));
-        }
-        self.fit_with(task, None)
-    }
-
-    /// Trains a task with its steps computed by an accelerator.
-    pub fn fit_on<T: Task>(
-        &mut self,
-        task: &mut T,
-        make: MakeAccelerator<'_, T::Model>,
-    ) -> Result<Summary> {
-        self.fit_with(task, Some(make))
-    }
-
-    fn fit_with<T: Task>(
-        &mut self,
-        task: &mut T,
-        make: Option<MakeAccelerator<'_, T::Model>>,
-    ) -> Result<Summary> {
         self.experiment.train.check()?;
+        for note in task.notes() {
+            self.note(note);
+        }
         let mut quiet = Quiet;
         let observer: &mut dyn Observer = match self.observer.as_deref_mut() {
             Some(observer) => observer,
@@ -137,14 +116,14 @@ impl<'a> Session<'a> {
         let mut fit = Fit::new(&self.experiment, task, observer, self.stop, resume)?;
         fit.verify = self.verify;
         match &self.folder {
-            Place::Memory => fit.accelerate(make)?,
+            Place::Memory => fit.accelerate(&self.placement)?,
             Place::New(path) => {
-                fit.accelerate(make)?;
+                fit.accelerate(&self.placement)?;
                 fit.begin_in(RunFolder::create(path, &self.experiment)?)?;
             }
             Place::Resume(path) => {
                 fit.resume_in(RunFolder::open(path)?)?;
-                fit.accelerate(make)?;
+                fit.accelerate(&self.placement)?;
             }
         }
         fit.run()

@@ -81,6 +81,10 @@ pub trait Task {
     fn image_loss(&self) -> Option<ImageLoss> {
         None
     }
+    /// What was found out about the data, a line each; said before training begins.
+    fn notes(&self) -> &[String] {
+        &[]
+    }
     /// Steps in an epoch, each with a batch of its own. (With gradient accumulation the optimizer
     /// steps once for several of them.)
     fn steps_per_epoch(&self) -> u64;
@@ -88,6 +92,19 @@ pub trait Task {
     /// The batch of a step, counted from 0 over the whole run. The memory of `example`, left by an
     /// earlier call, is reused: after the first step nothing is allocated.
     fn batch(&mut self, step: u64, example: &mut Option<Example<Self::Model>>) -> Result<()>;
+
+    /// Whether [`Task::adapt`] does something after this epoch, counted from 1.
+    fn adapts(&self, epoch: u64) -> bool {
+        let _ = epoch;
+        false
+    }
+
+    /// Between two epochs: changes parameters and buffers otherwise than by a step, such as grids
+    /// that follow the data. The number of parameters stays.
+    fn adapt(&mut self, params: &mut [f32]) -> Result<()> {
+        let _ = params;
+        Ok(())
+    }
 
     /// The figures after an epoch (counted from 1), `validation_loss` first where there is
     /// validation data.

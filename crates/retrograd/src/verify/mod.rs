@@ -46,7 +46,7 @@ pub use bundle::{Array, Bundle, BundleOptimizer, Case, FromBundle};
 pub(crate) use chain::precision_rows;
 pub use chain::{Expectation, Options, Progress, check_on};
 pub use device::{Cpu, Device};
-pub use families::{Against, FAMILIES, Family, On, built_in, check_bundle};
+pub use families::{Against, AgainstOnGpu, Check, On, built_in, check_bundle};
 pub use report::{
     Counts, Link, Report, Row, Verdict, Worst, compare, compare_some, largest, table,
 };

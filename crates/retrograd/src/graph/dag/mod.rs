@@ -14,10 +14,13 @@
 //! input d_x = d_a. Nothing is passed on into an input node beyond that: it has no in-edges.
 
 mod cpu;
+mod family;
 mod lanes;
 mod reference;
 #[cfg(test)]
 mod tests;
+
+pub use family::FAMILY;
 
 use serde::{Deserialize, Serialize};
 

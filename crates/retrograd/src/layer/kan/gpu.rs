@@ -1,4 +1,4 @@
-//! The layer recorded for the GPU; the kernels are in kan.wgsl.
+//! The layer recorded for the GPU; the kernels are in kan.wgsl and penalty.wgsl.
 
 use super::Kan;
 use super::basis::round_up;
@@ -6,9 +6,10 @@ use crate::Result;
 use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Lengths, Record, flag, groups};
 use crate::gpu::recording::{Part, Recording};
-use crate::network::{Base, Outside};
+use crate::network::{Base, Outside, Sparsity};
 
 static KAN: Kernel = Kernel::new("layer/kan/kan.wgsl", include_str!("kan.wgsl"));
+static PENALTY: Kernel = Kernel::new("layer/kan/penalty.wgsl", include_str!("penalty.wgsl"));
 
 /// Workgroups of 32 that own 8 × 8 results each.
 fn tiles(rows: usize, columns: usize) -> usize {
@@ -156,5 +157,54 @@ impl Record for Kan {
             )?;
         }
         Ok(())
+    }
+
+    fn penalty(
+        &self,
+        recording: &mut Recording,
+        io: &Io<'_>,
+        sparsity: &Sparsity,
+        losses: &Part,
+    ) -> Result<()> {
+        let edges = self.inputs * self.outputs;
+        let shape = [
+            ("OUTPUTS", self.outputs as f64),
+            ("BASES", self.bases() as f64),
+            ("BASE", self.has_base() as f64),
+        ];
+        let weights = [("L1", sparsity.l1), ("ENTROPY", sparsity.entropy)];
+        let edge_sizes = Part::whole(&io.gpu.floats("edge sizes", edges)?);
+        let sums = Part::whole(&io.gpu.floats("sums of edge sizes", 2)?);
+        let sizes = [
+            ("edges", edges),
+            ("spline_weight", io.at(0)),
+            ("base_weight", io.at(1)),
+            ("trains_spline", usize::from(io.trained[0])),
+            ("trains_base", usize::from(io.trained[1])),
+        ];
+        io.run(
+            recording,
+            (&PENALTY, "kan_penalty_edges"),
+            &shape,
+            &sizes,
+            &[io.master, &edge_sizes],
+            groups(edges),
+        )?;
+        io.run(
+            recording,
+            (&PENALTY, "kan_penalty_sums"),
+            &weights,
+            &sizes,
+            &[&edge_sizes, &sums, losses],
+            1,
+        )?;
+        io.run(
+            recording,
+            (&PENALTY, "kan_penalty_gradient"),
+            &[&shape[..], &weights].concat(),
+            &sizes,
+            &[io.master, &edge_sizes, &sums, io.grads],
+            groups(edges),
+        )
     }
 }

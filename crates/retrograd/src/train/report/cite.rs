@@ -1,57 +1,8 @@
 //! How to cite a run: this program, and the works that its model comes from.
 
 use super::escape;
+use crate::FAMILIES;
 use crate::train::Experiment;
-
-/// A word that stands in the experiment's `[model]` or `[data]`, or the family's name, and the work
-/// to cite where it does.
-const WORKS: [(&str, &str); 10] = [
-    (
-        "kan",
-        "Z. Liu et al.: KAN: Kolmogorov–Arnold Networks. arXiv:2404.19756, 2024.",
-    ),
-    (
-        "logic_ca",
-        "F. Petersen, C. Borgelt, H. Kuehne, O. Deussen: Deep Differentiable Logic Gate Networks. \
-         NeurIPS 2022.",
-    ),
-    (
-        "logic_ca",
-        "P. Miotti, E. Niklasson, E. Randazzo, A. Mordvintsev: Differentiable Logic Cellular \
-         Automata. 2025.",
-    ),
-    (
-        "gcn",
-        "T. N. Kipf, M. Welling: Semi-Supervised Classification with Graph Convolutional Networks. \
-         ICLR 2017.",
-    ),
-    (
-        "gat",
-        "P. Veličković et al.: Graph Attention Networks. ICLR 2018.",
-    ),
-    (
-        "gatv2",
-        "S. Brody, U. Alon, E. Yahav: How Attentive are Graph Attention Networks? ICLR 2022.",
-    ),
-    (
-        "sage",
-        "W. L. Hamilton, R. Ying, J. Leskovec: Inductive Representation Learning on Large Graphs. \
-         NeurIPS 2017.",
-    ),
-    (
-        "gin",
-        "K. Xu, W. Hu, J. Leskovec, S. Jegelka: How Powerful are Graph Neural Networks? ICLR 2019.",
-    ),
-    (
-        "noise2noise",
-        "J. Lehtinen et al.: Noise2Noise: Learning Image Restoration without Clean Data. ICML 2018.",
-    ),
-    (
-        "noise2void",
-        "A. Krull, T.-O. Buchholz, F. Jug: Noise2Void: Learning Denoising from Single Noisy Images. \
-         CVPR 2019.",
-    ),
-];
 
 /// The works that an experiment's own words call for.
 fn works(experiment: &Experiment) -> Vec<&'static str> {
@@ -61,7 +12,8 @@ fn works(experiment: &Experiment) -> Vec<&'static str> {
             collect(value, &mut words);
         }
     }
-    let used = WORKS.iter().filter(|(word, _)| words.contains(word));
+    let works = FAMILIES.iter().flat_map(|f| f.works);
+    let used = works.filter(|(word, _)| words.contains(word));
     used.map(|&(_, work)| work).collect()
 }
 

@@ -4,6 +4,8 @@
 pub mod bundled;
 pub mod network;
 
+pub(crate) use bundled::bundled;
+
 use super::bundle::Case;
 use super::chain::{Options, check_on};
 use super::device::Cpu;

@@ -1,14 +1,14 @@
 //! Kolmogorov–Arnold networks: grid 5, degree 3, SiLU base, MSE, Adam; inputs uniform over the
 //! grid and a quarter beyond.
 
-use retrograd::kan::{FrozenKan, Precision};
-use retrograd::network::{LayerSpec, Network, NetworkSpec};
-use retrograd::optim::OptimizerSpec;
-use retrograd::rng::Key;
-use retrograd::train::Example;
-use retrograd::{Loss, Model, Pass, Target};
+use crate::kan::{FrozenKan, Precision};
+use crate::network::{LayerSpec, Network, NetworkSpec};
+use crate::optim::OptimizerSpec;
+use crate::rng::Key;
+use crate::train::Example;
+use crate::{Loss, Model, Pass, Target};
 
-use super::{Device, Prepared, Workload, training};
+use crate::bench::{Device, Prepared, Workload, training};
 
 const POKER: &[usize] = &[21, 64, 64, 24];
 const WIDE: &[usize] = &[64, 128, 128, 10];
@@ -20,13 +20,13 @@ macro_rules! workload {
         Workload {
             name: $name,
             about: $about,
-            build: |device| $build(device, $sizes, $batch),
+            build: |device, _| $build(device, $sizes, $batch),
         }
     };
 }
 
-/// The list for `bench/mod.rs`.
-pub const WORKLOADS: &[Workload] = &[
+/// The family's workloads on the CPU.
+pub(crate) const WORKLOADS: &[Workload] = &[
     workload!(
         "kan-poker-1",
         "KAN 21-64-64-24, one sample, Adam step",
@@ -137,7 +137,7 @@ pub const WORKLOADS: &[Workload] = &[
 const GRID: usize = 5;
 const DEGREE: usize = 3;
 
-fn network(sizes: &[usize]) -> anyhow::Result<Network> {
+fn network(sizes: &[usize]) -> crate::Result<Network> {
     let layers = sizes[1..]
         .iter()
         .map(|&out| LayerSpec::kan(out, GRID, DEGREE, [-1.0, 1.0]))
@@ -165,7 +165,7 @@ fn forward_flops(sizes: &[usize], batch: usize) -> f64 {
     (2 * edges * (DEGREE + 2) * batch) as f64
 }
 
-fn train(device: Device, sizes: &[usize], batch: usize) -> anyhow::Result<Prepared> {
+fn train(device: Device, sizes: &[usize], batch: usize) -> crate::Result<Prepared> {
     let model = network(sizes)?;
     // Forward, weights, and inputs of all but the first layer.
     let flops = 3.0 * forward_flops(sizes, batch) - forward_flops(&sizes[..2], batch);
@@ -179,10 +179,8 @@ fn train(device: Device, sizes: &[usize], batch: usize) -> anyhow::Result<Prepar
     )
 }
 
-fn infer(device: Device, sizes: &[usize], batch: usize) -> anyhow::Result<Prepared> {
-    if device == Device::Gpu {
-        anyhow::bail!("it has no form for the GPU");
-    }
+fn infer(device: Device, sizes: &[usize], batch: usize) -> crate::Result<Prepared> {
+    device.is_cpu()?;
     let model = network(sizes)?;
     let params = model.init(0);
     let input = example(sizes, batch).input;
@@ -200,15 +198,15 @@ fn infer(device: Device, sizes: &[usize], batch: usize) -> anyhow::Result<Prepar
     })
 }
 
-fn frozen_f32(device: Device, sizes: &[usize], batch: usize) -> anyhow::Result<Prepared> {
+fn frozen_f32(device: Device, sizes: &[usize], batch: usize) -> crate::Result<Prepared> {
     frozen(device, sizes, batch, Precision::F32)
 }
 
-fn frozen_f16(device: Device, sizes: &[usize], batch: usize) -> anyhow::Result<Prepared> {
+fn frozen_f16(device: Device, sizes: &[usize], batch: usize) -> crate::Result<Prepared> {
     frozen(device, sizes, batch, Precision::F16)
 }
 
-fn frozen_i8(device: Device, sizes: &[usize], batch: usize) -> anyhow::Result<Prepared> {
+fn frozen_i8(device: Device, sizes: &[usize], batch: usize) -> crate::Result<Prepared> {
     frozen(device, sizes, batch, Precision::I8)
 }
 
@@ -217,10 +215,8 @@ fn frozen(
     sizes: &[usize],
     batch: usize,
     precision: Precision,
-) -> anyhow::Result<Prepared> {
-    if device == Device::Gpu {
-        anyhow::bail!("it has no form for the GPU");
-    }
+) -> crate::Result<Prepared> {
+    device.is_cpu()?;
     let model = network(sizes)?;
     let mut frozen = FrozenKan::freeze(&model, &model.init(0), precision)?;
     let input = example(sizes, batch).input;

@@ -4,26 +4,26 @@
 
 use std::sync::Arc;
 
-use retrograd::graph::{
+use crate::graph::{
     DagNN, DagSpec, EdgeRules, Graph, GraphBatch, GraphLayerSpec, GraphNetwork, GraphSpec,
     propagate_mean,
 };
-use retrograd::rng::Key;
-use retrograd::{Grads, Model, Pass};
+use crate::rng::Key;
+use crate::{Grads, Model, Pass};
 
-use super::{Device, Prepared, Workload};
+use crate::bench::{Device, Prepared, Workload};
 
 /// This file's workloads.
-pub const WORKLOADS: &[Workload] = &[
+pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "threshold-aggregate",
         about: "a mean over neighbours of 4096 vectors: 512 nodes, 7 edges each, 16 wide",
-        build: aggregate,
+        build: |device, _| aggregate(device),
     },
     Workload {
         name: "threshold-dense",
         about: "a dense layer of two pieces, forward and backward: 256 nodes, 16 to 16",
-        build: |device| {
+        build: |device, _| {
             layer(
                 device,
                 GraphLayerSpec::Dense {
@@ -38,12 +38,12 @@ pub const WORKLOADS: &[Workload] = &[
     Workload {
         name: "threshold-dropout",
         about: "dropout of 6144 numbers, forward and backward",
-        build: |device| layer(device, GraphLayerSpec::Dropout { p: 0.5 }, 384, 1),
+        build: |device, _| layer(device, GraphLayerSpec::Dropout { p: 0.5 }, 384, 1),
     },
     Workload {
         name: "threshold-gat",
         about: "a GAT of 4096 slots, forward and backward: 512 nodes, 7 edges each",
-        build: |device| {
+        build: |device, _| {
             let (out, heads, dropout) = (8, 1, 0.0);
             layer(
                 device,
@@ -60,7 +60,7 @@ pub const WORKLOADS: &[Workload] = &[
     Workload {
         name: "threshold-gatv2",
         about: "a GATv2 of 2048 slots, 4 wide, forward and backward: 256 nodes, 7 edges each",
-        build: |device| {
+        build: |device, _| {
             let (out, heads, dropout) = (4, 1, 0.0);
             layer(
                 device,
@@ -77,27 +77,27 @@ pub const WORKLOADS: &[Workload] = &[
     Workload {
         name: "threshold-gine",
         about: "a GINE of 1024 edges, 16 wide, forward and backward",
-        build: |device| layer(device, GraphLayerSpec::Gine { out: 16 }, 147, 1),
+        build: |device, _| layer(device, GraphLayerSpec::Gine { out: 16 }, 147, 1),
     },
     Workload {
         name: "threshold-self-attention",
         about: "self-attention of 4096 scores, forward and backward: 4 graphs of 32 nodes",
-        build: |device| layer(device, GraphLayerSpec::SelfAttention { heads: 1 }, 128, 4),
+        build: |device, _| layer(device, GraphLayerSpec::SelfAttention { heads: 1 }, 128, 4),
     },
     Workload {
         name: "threshold-pool",
         about: "the sums of 64 graphs of 16 nodes, 16 wide, forward and backward",
-        build: |device| layer(device, GraphLayerSpec::SumPool, 1024, 64),
+        build: |device, _| layer(device, GraphLayerSpec::SumPool, 1024, 64),
     },
     Workload {
         name: "threshold-dag",
         about: "a DAG of 20 levels of 128 nodes, 7 edges each, batch 32, forward and backward",
-        build: |device| dag(device, 20, 128, 32),
+        build: |device, _| dag(device, 20, 128, 32),
     },
     Workload {
         name: "threshold-dag-batch",
         about: "a DAG of one level of 32 nodes, 7 edges each, batch 64, forward and backward",
-        build: |device| dag(device, 1, 32, 64),
+        build: |device, _| dag(device, 1, 32, 64),
     },
 ];
 
@@ -105,7 +105,7 @@ const WIDTH: usize = 16;
 const EDGES: usize = 7;
 
 /// Seven in-edges for every node.
-fn graph(nodes: usize) -> anyhow::Result<Graph> {
+fn graph(nodes: usize) -> crate::Result<Graph> {
     let mut stream = Key::new(0).purpose("bench thresholds").stream();
     let count = nodes * EDGES;
     let sources: Vec<u32> = (0..count).map(|_| stream.below(nodes) as u32).collect();
@@ -118,8 +118,8 @@ fn numbers(count: usize) -> Vec<f32> {
     (0..count).map(|i| (i % 97) as f32 * 0.01 - 0.5).collect()
 }
 
-fn aggregate(device: Device) -> anyhow::Result<Prepared> {
-    on_cpu(device)?;
+fn aggregate(device: Device) -> crate::Result<Prepared> {
+    device.is_cpu()?;
     let graph = graph(512)?;
     let x = numbers(512 * WIDTH);
     let mut y = vec![0.0; x.len()];
@@ -133,7 +133,7 @@ fn layer(
     layer: GraphLayerSpec,
     nodes: usize,
     graphs: usize,
-) -> anyhow::Result<Prepared> {
+) -> crate::Result<Prepared> {
     let edge_features = if matches!(layer, GraphLayerSpec::Gine { .. }) {
         4
     } else {
@@ -161,7 +161,7 @@ fn layer(
     both_ways(device, network, batch)
 }
 
-fn dag(device: Device, levels: usize, nodes: usize, batch: usize) -> anyhow::Result<Prepared> {
+fn dag(device: Device, levels: usize, nodes: usize, batch: usize) -> crate::Result<Prepared> {
     let (mut sources, mut targets) = (Vec::new(), Vec::new());
     for v in nodes..(levels + 1) * nodes {
         let before = v / nodes * nodes - nodes;
@@ -180,15 +180,15 @@ fn both_ways<M: Model + 'static>(
     device: Device,
     model: M,
     input: M::Input<f32>,
-) -> anyhow::Result<Prepared>
+) -> crate::Result<Prepared>
 where
     M::Input<f32>: Send,
     M::Tape<f32>: Send,
 {
-    on_cpu(device)?;
+    device.is_cpu()?;
     let params = model.init(0);
     let mut d_params = vec![0.0; params.len()];
-    let mut d_input = vec![0.0; retrograd::Batch::values(&input).len()];
+    let mut d_input = vec![0.0; crate::Batch::values(&input).len()];
     let mut tape = M::Tape::<f32>::default();
     let pass = Pass::training(Key::new(0).purpose("step"));
     let mut d_output = Vec::new();
@@ -198,13 +198,6 @@ where
         let grads = Grads::both(&mut d_params, &mut d_input);
         model.backward(&params, &input, &pass, &mut tape, &d_output, grads);
     }))
-}
-
-fn on_cpu(device: Device) -> anyhow::Result<()> {
-    if device == Device::Gpu {
-        anyhow::bail!("it has no form for the GPU");
-    }
-    Ok(())
 }
 
 fn prepared(step: impl FnMut() + Send + 'static) -> Prepared {

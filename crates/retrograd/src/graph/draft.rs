@@ -3,17 +3,27 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use anyhow::{Result, bail};
-use retrograd::data::csv::{Kind, Reading, Table};
-use retrograd::graph::data::{EdgeListFiles, Split, read_edge_list, read_unlabelled};
-use retrograd::graph::task::{LinkTask, NodeTask, Predict};
-use retrograd::graph::{EdgeRule, Graph};
-use retrograd::train::Experiment;
-
-use super::{Draft, Place, counted, quoted, thousands};
+use super::data::{EdgeListFiles, Split, read_edge_list, read_unlabelled};
+use super::task::{LinkTask, NodeTask, Predict};
+use super::{EdgeRule, Graph};
+use crate::data::csv::{Kind, Reading, Table};
+use crate::family::draft::{Draft, InitOptions, Place, counted, quoted, thousands};
+use crate::train::Experiment;
+use crate::{Error, Result};
 
 /// Looks at the files of a graph and drafts its experiment.
-pub fn edge_list(
+pub(super) fn draft(options: &InitOptions, place: &Place) -> Result<Option<Draft>> {
+    let (features, labels) = (options.features.as_deref(), options.labels.as_deref());
+    if options.links {
+        return links(&options.data, features, place).map(Some);
+    }
+    if features.is_none() && labels.is_none() {
+        return Ok(None);
+    }
+    edge_list(&options.data, features, labels, options.directed, place).map(Some)
+}
+
+fn edge_list(
     edges: &Path,
     features: Option<&Path>,
     labels: Option<&Path>,
@@ -21,15 +31,13 @@ pub fn edge_list(
     place: &Place,
 ) -> Result<Draft> {
     let (Some(features), Some(labels)) = (features, labels) else {
-        bail!(
-            "init: a graph needs {}",
-            if features.is_none() {
-                "--features FILE: a row per node, in the order of the nodes' numbers"
-            } else {
-                "--labels FILE, a class per node in the order of the nodes' numbers, or --links \
-                 to predict links"
-            }
-        );
+        let needed = if features.is_none() {
+            "--features FILE: a row per node, in the order of the nodes' numbers"
+        } else {
+            "--labels FILE, a class per node in the order of the nodes' numbers, or --links to \
+             predict links"
+        };
+        return Err(Error::refused("init", format!("a graph needs {needed}")));
     };
     check_labels(labels)?;
     let mut files = everything(edges, Some(features), Some(labels));
@@ -37,11 +45,11 @@ pub fn edge_list(
     let traits = Traits::of(data.batch.graph());
     files.undirected = !traits.symmetric && !directed;
     if data.class_names.len() < 2 {
-        bail!(
-            "{}: got {}, needs at least 2 to tell apart",
-            labels.display(),
-            counted(data.class_names.len(), "class")
-        );
+        return Err(Error::invalid(
+            labels.display().to_string(),
+            counted(data.class_names.len(), "class"),
+            "at least 2 to tell apart",
+        ));
     }
     let known = data.split.iter().filter(|&&s| s != Split::None).count();
     let width = data.batch.width();
@@ -188,7 +196,8 @@ fn files_of(text: &str, place: &Place) -> Result<(Experiment, EdgeListFiles)> {
     let experiment = place.experiment(text)?;
     let mut table = experiment.data.clone();
     table.remove("kind");
-    let mut files: EdgeListFiles = table.try_into()?;
+    let files: Result<EdgeListFiles, toml::de::Error> = table.try_into();
+    let mut files = files.map_err(|e| Error::file(&place.file, "[data]", e.message()))?;
     files.edges = experiment.resolve(&files.edges);
     for path in [&mut files.features, &mut files.labels] {
         *path = path.as_ref().map(|path| experiment.resolve(path));
@@ -197,7 +206,7 @@ fn files_of(text: &str, place: &Place) -> Result<(Experiment, EdgeListFiles)> {
 }
 
 /// Looks at the edges of a graph and drafts an experiment that predicts links.
-pub fn links(edges: &Path, features: Option<&Path>, place: &Place) -> Result<Draft> {
+fn links(edges: &Path, features: Option<&Path>, place: &Place) -> Result<Draft> {
     let mut files = everything(edges, features, None);
     let all = read_unlabelled(&files)?;
     let traits = Traits::of(all.graph());
@@ -304,12 +313,11 @@ fn check_labels(path: &Path) -> Result<()> {
         let text =
             (0..table.rows()).find(|&row| table.reading().number(table.cell(row, 0)).is_none());
         let row = text.unwrap_or(0);
-        bail!(
-            "{}: {}: got {:?}, needs the number of a class, 0 and up, or -1 where it is not known",
-            path.display(),
-            table.line(row),
-            table.cell(row, 0)
-        );
+        return Err(Error::invalid(
+            format!("{}: {}", path.display(), table.line(row)),
+            format!("{:?}", table.cell(row, 0)),
+            "the number of a class, 0 and up, or -1 where it is not known",
+        ));
     }
     Ok(())
 }

@@ -2,51 +2,50 @@
 
 use std::sync::Arc;
 
-use anyhow::Context;
-use retrograd::graph::{
+use crate::graph::{
     DagNN, DagSpec, EdgeRules, Features, Graph, GraphBatch, GraphLayerSpec, GraphNetwork,
     GraphSpec, data, propagate_mean,
 };
-use retrograd::optim::OptimizerSpec;
-use retrograd::rng::Key;
-use retrograd::train::{Example, NamedTensor};
-use retrograd::{Loss, Target};
+use crate::optim::OptimizerSpec;
+use crate::rng::Key;
+use crate::train::{Example, NamedTensor};
+use crate::{Loss, Target};
 
-use super::machine::read_bandwidth;
-use super::problem::tensor;
-use super::{Device, Prepared, Workload, training};
+use crate::bench::machine::read_bandwidth;
+use crate::bench::tensor;
+use crate::bench::{Device, Prepared, Workload, training};
 
 /// This file's workloads.
-pub const WORKLOADS: &[Workload] = &[
+pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "graph-gcn16",
         about: "an epoch of GCN-16 on Cora (or a graph of its shape), dropout, Adam",
-        build: |device| gcn(device, 16),
+        build: |device, _| gcn(device, 16),
     },
     Workload {
         name: "graph-gcn64",
         about: "an epoch of GCN-64 on Cora (or a graph of its shape), dropout, Adam",
-        build: |device| gcn(device, 64),
+        build: |device, _| gcn(device, 64),
     },
     Workload {
         name: "graph-gat8",
         about: "an epoch of GAT, 8 heads of 8, on Cora (or a graph of its shape), dropout, Adam",
-        build: gat,
+        build: |device, _| gat(device),
     },
     Workload {
         name: "graph-large",
         about: "mean over neighbours, forward and backward: 200,000 nodes, 2 million edges, 64 wide",
-        build: large,
+        build: |device, _| large(device),
     },
     Workload {
         name: "dag-10k",
         about: "a training step of a DAG of 10,000 nodes and 79,000 edges, batch 64, Adam",
-        build: dag,
+        build: |device, _| dag(device),
     },
 ];
 
 /// Cora where it is fetched; otherwise 2,708 nodes, 10,556 edges, 1,433 features, 1.27 % non-zero.
-fn cora() -> anyhow::Result<(GraphBatch<f32>, Target<f32>)> {
+fn cora() -> crate::Result<(GraphBatch<f32>, Target<f32>)> {
     let folder = data::cache_folder().join("cora");
     let [content, cites] = ["content", "cites"].map(|end| folder.join(format!("cora.{end}")));
     if content.exists() {
@@ -85,7 +84,7 @@ fn cora() -> anyhow::Result<(GraphBatch<f32>, Target<f32>)> {
     Ok((batch, Target::classes(classes).weighted(weights.collect())))
 }
 
-fn on_cora(device: Device, layers: Vec<GraphLayerSpec>) -> anyhow::Result<Prepared> {
+fn on_cora(device: Device, layers: Vec<GraphLayerSpec>) -> crate::Result<Prepared> {
     let (input, target) = cora()?;
     let network = GraphNetwork::new(&GraphSpec::new(input.width(), layers))?;
     network.check(&input)?;
@@ -126,7 +125,7 @@ fn structure(batch: &GraphBatch<f32>) -> Vec<NamedTensor> {
     tensors
 }
 
-fn gcn(device: Device, hidden: usize) -> anyhow::Result<Prepared> {
+fn gcn(device: Device, hidden: usize) -> crate::Result<Prepared> {
     let layers = vec![
         GraphLayerSpec::Dropout { p: 0.5 },
         GraphLayerSpec::Gcn { out: hidden },
@@ -137,7 +136,7 @@ fn gcn(device: Device, hidden: usize) -> anyhow::Result<Prepared> {
     on_cora(device, layers)
 }
 
-fn gat(device: Device) -> anyhow::Result<Prepared> {
+fn gat(device: Device) -> crate::Result<Prepared> {
     let gat = |out, heads| GraphLayerSpec::Gat {
         out,
         heads,
@@ -153,10 +152,8 @@ fn gat(device: Device) -> anyhow::Result<Prepared> {
     on_cora(device, layers)
 }
 
-fn large(device: Device) -> anyhow::Result<Prepared> {
-    if device == Device::Gpu {
-        anyhow::bail!("it has no form for the GPU");
-    }
+fn large(device: Device) -> crate::Result<Prepared> {
+    device.is_cpu()?;
     const NODES: usize = 200_000;
     const EDGES: usize = 2_000_000;
     const WIDTH: usize = 64;
@@ -183,7 +180,7 @@ fn large(device: Device) -> anyhow::Result<Prepared> {
     })
 }
 
-fn dag(device: Device) -> anyhow::Result<Prepared> {
+fn dag(device: Device) -> crate::Result<Prepared> {
     const INPUTS: usize = 64;
     const HIDDEN: usize = 9900;
     const OUTPUTS: usize = 36;
@@ -203,7 +200,7 @@ fn dag(device: Device) -> anyhow::Result<Prepared> {
         }
     }
     let spec = DagSpec::new(INPUTS, HIDDEN, OUTPUTS, "tanh");
-    let model = DagNN::new(&spec, &sources, &targets).context("the benchmark's own DAG")?;
+    let model = DagNN::new(&spec, &sources, &targets)?;
     let mut numbers =
         |n: usize| -> Vec<f32> { (0..n).map(|_| stream.range(-1.0, 1.0) as f32).collect() };
     let example = Example {

@@ -1,56 +1,51 @@
 //! Differentiable-logic automata: training steps of the five experiments, and Life on bits.
 
-use anyhow::{Context, Result, bail};
-use retrograd::logic::{BitGrid, BoundaryCondition, HardCircuit, LogicTask, Program};
-use retrograd::model::{Grads, Model};
-use retrograd::optim::{Optimizer, clip_elements};
-use retrograd::rng::Key;
-use retrograd::train::{Clip, Task, TensorFile};
-use retrograd::{Loss, Pass};
+use crate::logic::{BitGrid, BoundaryCondition, HardCircuit, LogicTask, Program};
+use crate::model::{Grads, Model};
+use crate::optim::{Optimizer, clip_elements};
+use crate::rng::Key;
+use crate::train::{Clip, Experiment, Task, TensorFile};
+use crate::{Error, Loss, Pass, Result};
 
-use super::problem::tensor;
-use super::{Device, Prepared, Workload, problem};
-use crate::experiments;
+use crate::bench::tensor;
+use crate::bench::{Device, Prepared, Workload, problem};
 
-pub const WORKLOADS: &[Workload] = &[
+pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "logic-life",
         about: "Game of Life, a training step on 20 boards",
-        build: |device| step_of("life", device),
+        build: |device, ready| step_of(ready("life")?, device),
     },
     Workload {
         name: "logic-checkerboard",
         about: "checkerboard, a training step through 20 steps of two 16×16 grids",
-        build: |device| step_of("checkerboard", device),
+        build: |device, ready| step_of(ready("checkerboard")?, device),
     },
     Workload {
         name: "logic-async",
         about: "asynchronous checkerboard, a training step through 50 steps of 14×14 cells",
-        build: |device| step_of("checkerboard-async", device),
+        build: |device, ready| step_of(ready("checkerboard-async")?, device),
     },
     Workload {
         name: "logic-lizard",
         about: "lizard, a training step through 12 steps of 20×20 cells of 128 channels",
-        build: |device| step_of("lizard", device),
+        build: |device, ready| step_of(ready("lizard")?, device),
     },
     Workload {
         name: "logic-g",
         about: "coloured G, a training step through 15 steps of 16×16 cells of 64 channels",
-        build: |device| step_of("colored-g", device),
+        build: |device, ready| step_of(ready("colored-g")?, device),
     },
     Workload {
         name: "logic-hard-life",
         about: "a circuit of the Game of Life on a torus of 2046×1024 bits, on one thread",
-        build: hard_life,
+        build: |device, _| hard_life(device),
     },
 ];
 
 /// A training step as the loop makes it, with a new start every time.
-fn step_of(name: &'static str, device: Device) -> Result<Prepared> {
-    if device == Device::Gpu {
-        bail!("it has no form for the GPU");
-    }
-    let experiment = experiments::open(name)?;
+fn step_of(experiment: Experiment, device: Device) -> Result<Prepared> {
+    device.is_cpu()?;
     let mut task = LogicTask::new(&experiment)?;
     let mut params = task.model().init(0);
     let mut optimizer = Optimizer::new(experiment.train.optimizer, params.len());
@@ -83,24 +78,25 @@ fn step_of(name: &'static str, device: Device) -> Result<Prepared> {
         }),
         flops: Some(flops),
         rate: None,
-        problem: Some(Box::new(move || problem_of(name))),
+        problem: Some(Box::new(move || problem_of(&experiment))),
     })
 }
 
 /// The first step's batch.
-fn problem_of(name: &str) -> Result<TensorFile> {
-    let experiment = experiments::open(name)?;
-    let mut task = LogicTask::new(&experiment)?;
+fn problem_of(experiment: &Experiment) -> Result<TensorFile> {
+    let mut task = LogicTask::new(experiment)?;
     let mut example = None;
     task.batch(0, &mut example)?;
-    let example = example.context("the first batch")?;
+    let Some(example) = example else {
+        return Err(Error::invalid("the first step", "no batch", "one"));
+    };
     let clip = Clip {
         element: Some(100.0),
         norm: None,
     };
     let optimizer = experiment.train.optimizer;
     let mut file = problem(task.model(), Loss::SumSquares, optimizer, &clip, &example)?;
-    let spec = serde_json::to_string(task.model().spec())?;
+    let spec = serde_json::to_string(task.model().spec()).expect("plain values");
     file.metadata.insert("model".into(), spec);
     let input = &example.input;
     let shape = [input.batch, input.height, input.width].map(|n| n as f32);
@@ -118,13 +114,12 @@ fn problem_of(name: &str) -> Result<TensorFile> {
 const LIFE_CIRCUIT: &str = include_str!("life_circuit.json");
 
 fn hard_life(device: Device) -> Result<Prepared> {
-    if device == Device::Gpu {
-        bail!("it has no form for the GPU");
-    }
+    device.is_cpu()?;
     let circuit = HardCircuit::from_json(LIFE_CIRCUIT)?.simplify();
-    let right = retrograd::logic::evaluate::life_boards_right(&circuit);
+    let right = crate::logic::evaluate::life_boards_right(&circuit);
     if right != 512 {
-        bail!("the circuit is right on {right} of 512 boards");
+        let problem = format!("right on {right} of 512 boards");
+        return Err(Error::refused("the circuit", problem));
     }
     let program = Program::compact(&circuit);
     let (height, width) = (1024, 2046);

@@ -1,20 +1,18 @@
 //! What the machine can do: the number that other workloads' rates are a share of.
 
-use retrograd::{parallel, simd};
+use crate::{parallel, simd};
 
-use super::{Device, Prepared, Workload};
+use crate::bench::{Device, Prepared, Workload};
 
 /// This file's workload.
-pub const WORKLOADS: &[Workload] = &[Workload {
+pub(crate) const WORKLOADS: &[Workload] = &[Workload {
     name: "peak-f32",
     about: "fused multiply-adds in registers, on every thread: the peak of this machine",
-    build: peak,
+    build: |device, _| peak(device),
 }];
 
-fn peak(device: Device) -> anyhow::Result<Prepared> {
-    if device == Device::Gpu {
-        anyhow::bail!("it has no form for the GPU");
-    }
+fn peak(device: Device) -> crate::Result<Prepared> {
+    device.is_cpu()?;
     const ROUNDS: usize = 1000;
     let threads = parallel::threads();
     let flops = 2.0 * (simd::LANES * simd::FMA_ROUND * ROUNDS * threads) as f64;

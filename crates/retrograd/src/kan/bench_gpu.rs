@@ -1,34 +1,35 @@
 //! Steps of a KAN on the GPU. Each is waited for: the time of the work, not of handing it over.
 
-use retrograd::gpu::{Choice, Gpu, GpuNetwork, GpuOptimizer, TrainOptions};
-use retrograd::network::{LayerSpec, Network, NetworkSpec};
-use retrograd::optim::{Optimizer, OptimizerSpec};
-use retrograd::rng::Key;
-use retrograd::train::Clip;
-use retrograd::{Loss, Model, Target};
+use crate::family::Console;
+use crate::gpu::{Choice, Gpu, GpuNetwork, GpuOptimizer, TrainOptions};
+use crate::network::{LayerSpec, Network, NetworkSpec};
+use crate::optim::{Optimizer, OptimizerSpec};
+use crate::rng::Key;
+use crate::train::Clip;
+use crate::{Error, Loss, Model, Target};
 
-use super::{Device, Prepared, Workload};
+use crate::bench::{Device, Prepared, Workload};
 
-pub const WORKLOADS: &[Workload] = &[
+pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "gpu-native-kan-64",
         about: "a native Adam step with clipping of a KAN [21,64,64,24], batch 64 (--device gpu)",
-        build: |device| native(device, 64),
+        build: |device, _| native(device, 64),
     },
     Workload {
         name: "gpu-native-kan-256",
         about: "a native Adam step with clipping of a KAN [21,64,64,24], batch 256 (--device gpu)",
-        build: |device| native(device, 256),
+        build: |device, _| native(device, 256),
     },
     Workload {
         name: "gpu-hybrid-kan-64",
         about: "a hybrid Adam step of a KAN [21,64,64,24], batch 64 (--device gpu)",
-        build: |device| hybrid(device, 64),
+        build: |device, _| hybrid(device, 64),
     },
     Workload {
         name: "gpu-forward-kan-256",
         about: "inference of a KAN [21,64,64,24], batch 256 (--device gpu)",
-        build: |device| forward(device, 256),
+        build: |device, _| forward(device, 256),
     },
 ];
 
@@ -38,9 +39,9 @@ struct Case {
     target: Target<f32>,
 }
 
-fn case(device: Device, samples: usize) -> anyhow::Result<Case> {
+fn case(device: Device, samples: usize) -> crate::Result<Case> {
     if device != Device::Gpu {
-        anyhow::bail!("it runs with --device gpu");
+        return Err(Error::invalid("--device", "cpu", "gpu"));
     }
     let kan = |out: usize| -> LayerSpec {
         let spec = format!(r#"{{"kind":"kan","out":{out},"grid":5,"degree":3}}"#);
@@ -70,7 +71,7 @@ fn options() -> TrainOptions {
     }
 }
 
-fn native(device: Device, samples: usize) -> anyhow::Result<Prepared> {
+fn native(device: Device, samples: usize) -> crate::Result<Prepared> {
     let Case {
         mut network,
         x,
@@ -96,7 +97,7 @@ fn native(device: Device, samples: usize) -> anyhow::Result<Prepared> {
     })
 }
 
-fn hybrid(device: Device, samples: usize) -> anyhow::Result<Prepared> {
+fn hybrid(device: Device, samples: usize) -> crate::Result<Prepared> {
     let Case {
         mut network,
         x,
@@ -116,7 +117,7 @@ fn hybrid(device: Device, samples: usize) -> anyhow::Result<Prepared> {
     })
 }
 
-fn forward(device: Device, samples: usize) -> anyhow::Result<Prepared> {
+fn forward(device: Device, samples: usize) -> crate::Result<Prepared> {
     let Case { mut network, x, .. } = case(device, samples)?;
     Ok(Prepared {
         step: Box::new(move || {
@@ -128,8 +129,8 @@ fn forward(device: Device, samples: usize) -> anyhow::Result<Prepared> {
     })
 }
 
-/// Prints where the time of a native step goes, by timestamps on the device: the median of 15.
-pub fn profile(samples: usize) -> anyhow::Result<()> {
+/// Says where the time of a native step goes, by timestamps on the device: the median of 15.
+pub fn profile(samples: usize, console: &mut dyn Console) -> crate::Result<()> {
     let Case {
         mut network,
         x,
@@ -144,8 +145,10 @@ pub fn profile(samples: usize) -> anyhow::Result<()> {
         runs.push(run);
     }
     let kernels = runs[0].len();
-    println!("a native Adam step with clipping, KAN [21,64,64,24], batch {samples}");
-    println!("{:34} {:>10} {:>7}", "kernel", "µs", "share");
+    console.line(&format!(
+        "a native Adam step with clipping, KAN [21,64,64,24], batch {samples}"
+    ));
+    console.line(&format!("{:34} {:>10} {:>7}", "kernel", "µs", "share"));
     let median = |i: usize| {
         let mut times: Vec<f64> = runs.iter().map(|run| run[i].1).collect();
         times.sort_by(f64::total_cmp);
@@ -154,16 +157,16 @@ pub fn profile(samples: usize) -> anyhow::Result<()> {
     let total: f64 = (0..kernels).map(median).sum();
     for i in 0..kernels {
         let time = median(i);
-        println!(
+        console.line(&format!(
             "{:34} {:>10.1} {:>6.1}%",
             runs[0][i].0,
             time * 1e6,
             100.0 * time / total
-        );
+        ));
     }
-    println!("{:34} {:>10.1}", "all kernels", total * 1e6);
+    console.line(&format!("{:34} {:>10.1}", "all kernels", total * 1e6));
     let counters = network.gpu().counters().since(before);
     // Every run makes one step unseen, and one timed.
-    println!("{} dispatches a step", counters.dispatches / 30);
+    console.line(&format!("{} dispatches a step", counters.dispatches / 30));
     Ok(())
 }

@@ -1,41 +1,41 @@
 //! Convolutional networks that denoise images.
 
-use retrograd::layer::concat::ConcatSpec;
-use retrograd::layer::pool::MaxPool2dSpec;
-use retrograd::layer::upsample::UpsampleSpec;
-use retrograd::network::{LayerSpec, Network, NetworkSpec};
-use retrograd::optim::OptimizerSpec;
-use retrograd::train::Example;
-use retrograd::{Loss, Target};
+use crate::layer::concat::ConcatSpec;
+use crate::layer::pool::MaxPool2dSpec;
+use crate::layer::upsample::UpsampleSpec;
+use crate::network::{LayerSpec, Network, NetworkSpec};
+use crate::optim::OptimizerSpec;
+use crate::train::Example;
+use crate::{Loss, Target};
 
-use super::network::samples;
-use super::{Device, Prepared, Workload, training};
+use crate::bench::{Device, Prepared, Workload, training};
+use crate::network::bench::samples;
 
 /// This file's workloads: MSE and Adam throughout.
-pub const WORKLOADS: &[Workload] = &[
+pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "cnn-128",
         about: "1-16-16-1 convolutions 3×3 with ReLU, 2 images of 128×128",
-        build: |device| simple(device, 128),
+        build: |device, _| simple(device, 128),
     },
     Workload {
         name: "cnn-1024",
         about: "1-16-16-1 convolutions 3×3 with ReLU, 2 images of 1024×1024",
-        build: |device| simple(device, 1024),
+        build: |device, _| simple(device, 1024),
     },
     Workload {
         name: "cnn-deep12-256",
         about: "1-32-(32×10)-1 convolutions 3×3 with ReLU, 1 image of 256×256",
-        build: deep_12,
+        build: |device, _| deep_12(device),
     },
     Workload {
         name: "unet-256",
         about: "U-Net 32-64-128, bottleneck 256, 1 image of 256×256",
-        build: unet,
+        build: |device, _| unet(device),
     },
 ];
 
-fn simple(device: Device, size: usize) -> anyhow::Result<Prepared> {
+fn simple(device: Device, size: usize) -> crate::Result<Prepared> {
     let layers = vec![
         LayerSpec::conv2d(16, 3, 1),
         LayerSpec::relu(),
@@ -46,7 +46,7 @@ fn simple(device: Device, size: usize) -> anyhow::Result<Prepared> {
     prepare(device, layers, size, 2)
 }
 
-fn deep_12(device: Device) -> anyhow::Result<Prepared> {
+fn deep_12(device: Device) -> crate::Result<Prepared> {
     let mut layers = Vec::new();
     for _ in 0..11 {
         layers.extend([LayerSpec::conv2d(32, 3, 1), LayerSpec::relu()]);
@@ -55,7 +55,7 @@ fn deep_12(device: Device) -> anyhow::Result<Prepared> {
     prepare(device, layers, 256, 1)
 }
 
-fn unet(device: Device) -> anyhow::Result<Prepared> {
+fn unet(device: Device) -> crate::Result<Prepared> {
     let mut layers = Vec::new();
     let convolve = |layers: &mut Vec<LayerSpec>, out| {
         layers.extend([LayerSpec::conv2d(out, 3, 1), LayerSpec::relu()]);
@@ -85,7 +85,7 @@ fn prepare(
     layers: Vec<LayerSpec>,
     size: usize,
     images: usize,
-) -> anyhow::Result<Prepared> {
+) -> crate::Result<Prepared> {
     let network = Network::new(&NetworkSpec::new(&[1, size, size], layers))?;
     let example = Example {
         input: samples(images * size, size),

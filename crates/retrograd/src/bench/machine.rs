@@ -2,21 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-use retrograd::parallel;
+use crate::parallel;
 
-use super::{Device, Prepared, Workload};
+use crate::bench::{Device, Prepared, Workload};
 
 /// This file's workloads.
-pub const WORKLOADS: &[Workload] = &[
+pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "memory-read",
         about: "256 MB read in order: the bandwidth that graph-large is a share of",
-        build: memory_read,
+        build: |device, _| memory_read(device),
     },
     Workload {
         name: "parallel-region",
         about: "20 µs of work, then two pieces of 10 µs on all threads: 30 µs if that were free",
-        build: parallel_region,
+        build: |device, _| parallel_region(device),
     },
 ];
 
@@ -51,10 +51,8 @@ pub fn read_bandwidth() -> f64 {
     (4 * READ) as f64 / seconds[4]
 }
 
-fn memory_read(device: Device) -> anyhow::Result<Prepared> {
-    if device == Device::Gpu {
-        anyhow::bail!("it has no form for the GPU");
-    }
+fn memory_read(device: Device) -> crate::Result<Prepared> {
+    device.is_cpu()?;
     let memory = vec![1.0; READ];
     Ok(Prepared {
         step: Box::new(move || read_in_order(&memory)),
@@ -72,10 +70,8 @@ fn spin(time: Duration) {
     }
 }
 
-fn parallel_region(device: Device) -> anyhow::Result<Prepared> {
-    if device == Device::Gpu {
-        anyhow::bail!("it has no form for the GPU");
-    }
+fn parallel_region(device: Device) -> crate::Result<Prepared> {
+    device.is_cpu()?;
     Ok(Prepared {
         step: Box::new(|| {
             spin(Duration::from_micros(20));

@@ -4,12 +4,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use retrograd::data::denoise::Method;
-use retrograd::data::image::{ImageFile, Spool};
-use retrograd::denoise::{DataSpec, DenoiserSpec};
-
-use super::{Draft, Place, counted, list, quoted, some, thousands};
+use super::{DataSpec, DenoiserSpec};
+use crate::data::denoise::Method;
+use crate::data::image::{ImageFile, Spool};
+use crate::family::draft::{Draft, InitOptions, Place, counted, list, quoted, some, thousands};
+use crate::{Error, Result};
 
 /// The endings of image files; `data.inputs` takes the same ones from a folder.
 const ENDINGS: [&str; 8] = [
@@ -31,18 +30,43 @@ const BATCH: usize = 8;
 const STEPS: usize = 2_000;
 
 /// Looks at a folder and drafts its experiment.
-pub fn folder_of_images(folder: &Path, place: &Place) -> Result<Draft> {
+pub(super) fn draft(options: &InitOptions, place: &Place) -> Result<Option<Draft>> {
+    let folder = &options.data;
+    if !folder.is_dir() {
+        return Ok(None);
+    }
+    for (option, given) in [
+        ("--target", options.target.is_some()),
+        ("--features", options.features.is_some()),
+        ("--labels", options.labels.is_some()),
+        ("--links", options.links),
+    ] {
+        if given {
+            let folder = folder.display();
+            return Err(Error::refused(
+                option,
+                format!("{folder} is a folder of images, which has none"),
+            ));
+        }
+    }
+    folder_of_images(folder, place).map(Some)
+}
+
+fn folder_of_images(folder: &Path, place: &Place) -> Result<Draft> {
     let files = images_in(folder)?;
     let pairing = match Pairing::by_name(folder, &files) {
         Some(pairing) => pairing,
         None => match Pairing::by_folder(folder)? {
             Some(pairing) => pairing,
-            None if files.is_empty() => bail!(
-                "init: {} holds no image: needs files that end in {}, or two folders of them, odd \
-                 and even, or noisy and clean",
-                folder.display(),
-                ENDINGS.join(", ")
-            ),
+            None if files.is_empty() => {
+                let problem = format!(
+                    "{} holds no image: needs files that end in {}, or two folders of them, odd \
+                     and even, or noisy and clean",
+                    folder.display(),
+                    ENDINGS.join(", ")
+                );
+                return Err(Error::refused("init", problem));
+            }
             None => Pairing {
                 method: Method::Noise2void,
                 inputs: files,
@@ -55,11 +79,12 @@ pub fn folder_of_images(folder: &Path, place: &Place) -> Result<Draft> {
     let found = Found::open(&pairing)?;
     let patch = PATCH.min(found.smallest / 8 * 8);
     if patch < SMALLEST {
-        bail!(
-            "init: the smallest image of {} has a side of {} pixels, needs at least {SMALLEST}",
+        let problem = format!(
+            "the smallest image of {} has a side of {} pixels, needs at least {SMALLEST}",
             folder.display(),
             found.smallest
         );
+        return Err(Error::refused("init", problem));
     }
     let text = text(folder, place, &pairing, &found, patch)?;
     let experiment = place.experiment(&text)?;
@@ -112,11 +137,10 @@ fn ending(path: &Path) -> Option<&'static str> {
 
 /// The images of a folder, in alphabetical order.
 fn images_in(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(folder)
-        .with_context(|| format!("{}: cannot read the folder", folder.display()))?;
+    let entries = std::fs::read_dir(folder).map_err(Error::io(folder, "read the folder"))?;
     let mut files = Vec::new();
     for entry in entries {
-        let path = entry?.path();
+        let path = entry.map_err(Error::io(folder, "read the folder"))?.path();
         let hidden = path
             .file_name()
             .is_some_and(|n| n.to_string_lossy().starts_with('.'));
@@ -177,10 +201,9 @@ impl Pairing {
     /// exchanged.
     fn by_folder(folder: &Path) -> Result<Option<Self>> {
         let mut folders = BTreeSet::new();
-        let entries = std::fs::read_dir(folder)
-            .with_context(|| format!("{}: cannot read the folder", folder.display()))?;
+        let entries = std::fs::read_dir(folder).map_err(Error::io(folder, "read the folder"))?;
         for entry in entries {
-            let path = entry?.path();
+            let path = entry.map_err(Error::io(folder, "read the folder"))?.path();
             if path.is_dir() {
                 folders.insert(path);
             }

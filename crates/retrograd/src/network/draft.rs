@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::{Result, bail};
-use retrograd::data::csv::{Kind, Reading, Table};
-use retrograd::data::prepare::TaskKind;
-use retrograd::data::{DataSpec, Targets};
-use retrograd::train::NetworkTask;
-
-use super::{Draft, Place, counted, list, quoted, some, thousands};
+use crate::data::csv::{Kind, Reading, Table};
+use crate::data::prepare::TaskKind;
+use crate::data::{DataSpec, Targets};
+use crate::family::draft::{Draft, InitOptions, Place, counted, list, quoted, some, thousands};
+use crate::train::NetworkTask;
+use crate::{Error, Result};
 
 /// Words that stand for a missing value where they are the only text among numbers.
 const PLACEHOLDERS: [&str; 8] = ["?", "-", "--", ".", "*", "missing", "unknown", "n.a."];
@@ -22,8 +21,17 @@ const MAX_CATEGORIES: usize = 256;
 /// Fewer rows teach nothing that could be measured.
 const FEWEST_ROWS: usize = 10;
 
-/// Looks at a table and drafts its experiment.
-pub fn table(
+/// Looks at a table and drafts its experiment. Every file that is no edges' is taken for one.
+pub(super) fn draft(options: &InitOptions, place: &Place) -> Result<Option<Draft>> {
+    let graph = options.links || options.features.is_some() || options.labels.is_some();
+    if options.data.is_dir() || graph {
+        return Ok(None);
+    }
+    let target = options.target.as_deref();
+    table(&options.data, target, options.task, place).map(Some)
+}
+
+fn table(
     path: &Path,
     target: Option<&str>,
     task: Option<TaskKind>,
@@ -32,29 +40,30 @@ pub fn table(
     let (table, how) = read(path, target)?;
     let Some(target) = target else {
         let columns = table.columns().iter().map(String::as_str);
-        bail!(
-            "init: {} needs --target COLUMN, the column to predict: one of {}; or --features and \
+        let problem = format!(
+            "{} needs --target COLUMN, the column to predict: one of {}; or --features and \
              --labels if it is a list of edges",
             path.display(),
             some(columns)
         );
+        return Err(Error::refused("init", problem));
     };
     let target_column = table.column(target)?;
     if table.rows() < FEWEST_ROWS {
-        bail!(
-            "{}: got {}, needs at least {FEWEST_ROWS} to train and validate on",
-            path.display(),
-            counted(table.rows(), "row")
-        );
+        return Err(Error::invalid(
+            path.display().to_string(),
+            counted(table.rows(), "row"),
+            format!("at least {FEWEST_ROWS} to train and validate on"),
+        ));
     }
     let (task, why) = what_is_predicted(&table, target_column, task)?;
     let columns = Columns::of(&table, target_column);
     if columns.used.is_empty() {
-        bail!(
-            "{}: no column is left to predict {target:?} from: {}",
+        let reasons = columns.reasons().join("; ");
+        return Err(Error::refused(
             path.display(),
-            columns.reasons().join("; ")
-        );
+            format!("no column is left to predict {target:?} from: {reasons}"),
+        ));
     }
     let missing = Gaps::of(&table, target_column, &columns.used);
     let mut parts = Parts {
@@ -257,12 +266,13 @@ fn what_is_predicted(
 ) -> Result<(TaskKind, String)> {
     let name = &table.columns()[column];
     let summary = table.summary(column);
-    let path = table.path().display();
+    let column_of = format!("{}: column {name:?}", table.path().display());
     if summary.distinct < 2 {
-        bail!(
-            "{path}: column {name:?}: got {}, needs at least 2 different values to tell apart",
-            counted(summary.distinct, "value")
-        );
+        return Err(Error::invalid(
+            column_of,
+            counted(summary.distinct, "value"),
+            "at least 2 different values to tell apart",
+        ));
     }
     let present = table.rows() - summary.missing;
     let values = counted(summary.distinct, "different value");
@@ -273,14 +283,14 @@ fn what_is_predicted(
     let numbers = |why: String| Ok((TaskKind::Regression, why));
     let range = summary.range.unwrap_or_default();
     match summary.kind {
-        Kind::Empty => bail!("{path}: column {name:?}: no row has a value"),
+        Kind::Empty => Err(Error::refused(column_of, "no row has a value")),
         Kind::Text | Kind::Mixed { .. } => {
             if summary.distinct > MAX_CATEGORIES || summary.distinct * 2 > present {
-                bail!(
-                    "{path}: column {name:?}: got {values} of text in {}, needs numbers, or classes \
-                     that many rows share",
-                    counted(present, "row")
-                );
+                return Err(Error::invalid(
+                    column_of,
+                    format!("{values} of text in {}", counted(present, "row")),
+                    "numbers, or classes that many rows share",
+                ));
             }
             let kind = match summary.kind {
                 Kind::Text => "text",

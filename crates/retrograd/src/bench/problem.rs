@@ -11,13 +11,13 @@
 //! | `loss/inference` | the loss of the initial weights, without dropout |
 //! | `loss/training` | the losses before each of three training steps on this batch |
 
-use retrograd::optim::OptimizerSpec;
-use retrograd::rng::Key;
-use retrograd::train::{Clip, Example, NamedTensor, Stepper, TensorFile, Values};
-use retrograd::{Batch, Loss, Model, Pass};
+use crate::optim::OptimizerSpec;
+use crate::rng::Key;
+use crate::train::{Clip, Example, NamedTensor, Stepper, TensorFile, Values};
+use crate::{Batch, Error, Loss, Model, Pass};
 
 /// Makes the file's content, when asked.
-pub type MakeProblem = Box<dyn FnOnce() -> anyhow::Result<TensorFile> + Send>;
+pub type MakeProblem = Box<dyn FnOnce() -> crate::Result<TensorFile> + Send>;
 
 /// Steps whose losses are written.
 const STEPS: u64 = 3;
@@ -38,13 +38,16 @@ pub fn problem<M: Model>(
     optimizer: OptimizerSpec,
     clip: &Clip,
     example: &Example<M>,
-) -> anyhow::Result<TensorFile> {
+) -> crate::Result<TensorFile> {
     let params = model.init(0);
     let mut file = TensorFile::default();
     let metadata = &mut file.metadata;
     metadata.insert("format".into(), "retrograd-workload-1".into());
     metadata.insert("loss".into(), loss.name().into());
-    metadata.insert("optimizer".into(), serde_json::to_string(&optimizer)?);
+    metadata.insert(
+        "optimizer".into(),
+        serde_json::to_string(&optimizer).expect("plain numbers"),
+    );
     for t in model.layout().tensors() {
         let values = t.to_torch(&params[t.range()]);
         let name = format!("params/{}", t.name);
@@ -81,7 +84,7 @@ pub fn problem<M: Model>(
         losses.push(value as f32);
         stepper
             .update(model, clip, optimizer.lr())
-            .map_err(|bad| anyhow::anyhow!("{} is {}", bad.tensor, bad.value))?;
+            .map_err(|bad| Error::refused(bad.tensor, format!("is {}", bad.value)))?;
     }
     put("loss/training", losses);
     Ok(file)

@@ -1,30 +1,13 @@
-//! Named workloads and their timing. A family adds one file with a list, and one line here.
+//! The timing of workloads.
 
-mod conv;
-mod graph;
-mod graph_thresholds;
-mod kan;
-mod logic;
-mod machine;
-mod network;
-mod peak;
-mod problem;
-
-#[cfg(feature = "gpu")]
-pub mod gpu;
-
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use retrograd::optim::OptimizerSpec;
+use retrograd::bench::{self, Prepared, Workload};
 use retrograd::parallel;
-use retrograd::rng::Key;
-use retrograd::train::{Clip, Example, Stepper};
-use retrograd::{Loss, Model, Pass};
 use serde_json::{Map, Value, json};
 
-pub use problem::{MakeProblem, problem};
+use crate::experiments;
 
 /// What a workload runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -45,77 +28,13 @@ impl Device {
     }
 }
 
-/// A workload, ready to be timed.
-pub struct Prepared {
-    /// One step: usually a training step on one batch.
-    pub step: Box<dyn FnMut() + Send>,
-    /// Multiplications and additions in a step, where they are known.
-    pub flops: Option<f64>,
-    /// Another rate: its name in the JSON (`cell_updates_per_s`) and how many there are in a step.
-    pub rate: Option<(&'static str, f64)>,
-    /// What another framework needs to do the same work, where it can be written.
-    pub problem: Option<MakeProblem>,
-}
-
-/// The usual workload: training steps of a model on one batch, on the CPU.
-pub fn training<M: Model + 'static>(
-    device: Device,
-    model: M,
-    loss: Loss,
-    optimizer: OptimizerSpec,
-    example: Example<M>,
-    flops: Option<f64>,
-) -> anyhow::Result<Prepared> {
-    if device == Device::Gpu {
-        anyhow::bail!("it has no form for the GPU");
-    }
-    let mut stepper = Stepper::new(&model, model.init(0), optimizer);
-    let mut step = 0;
-    let shared = Arc::new((model, example));
-    let same = shared.clone();
-    Ok(Prepared {
-        step: Box::new(move || {
-            let pass = Pass::training(Key::new(0).purpose("step").step(step));
-            step += 1;
-            let (model, example) = &*shared;
-            let value = stepper.step(model, loss, example, &pass);
-            assert!(value.is_ok(), "a number that is not finite: {value:?}");
-        }),
-        flops,
-        rate: None,
-        problem: Some(Box::new(move || {
-            problem(&same.0, loss, optimizer, &Clip::default(), &same.1)
-        })),
-    })
-}
-
-/// A named workload.
-pub struct Workload {
-    /// Its name.
-    pub name: &'static str,
-    /// One line for lists.
-    pub about: &'static str,
-    /// Builds model and batch; an error where it has no form for the device.
-    pub build: fn(Device) -> anyhow::Result<Prepared>,
-}
-
-/// The families' lists.
-const ALL: &[&[Workload]] = &[
-    kan::WORKLOADS,
-    logic::WORKLOADS,
-    network::WORKLOADS,
-    conv::WORKLOADS,
-    #[cfg(feature = "gpu")]
-    gpu::WORKLOADS,
-    graph::WORKLOADS,
-    graph_thresholds::WORKLOADS,
-    machine::WORKLOADS,
-    peak::WORKLOADS,
-];
-
-/// All workloads, in order.
-pub fn all() -> impl Iterator<Item = &'static Workload> {
-    ALL.iter().flat_map(|list| list.iter())
+/// Builds a workload, with the ready experiments at hand.
+pub fn build(workload: &Workload, device: Device) -> retrograd::Result<Prepared> {
+    let device = match device {
+        Device::Cpu => bench::Device::Cpu,
+        Device::Gpu => bench::Device::Gpu,
+    };
+    (workload.build)(device, &experiments::ready)
 }
 
 /// Warm-up and measurement of a workload: at least this long and this often each.
@@ -168,7 +87,7 @@ impl Timing {
 
 /// Builds and times a workload on the threads of the caller.
 pub fn time(workload: &'static Workload, device: Device) -> anyhow::Result<Timing> {
-    let mut prepared = (workload.build)(device)?;
+    let mut prepared = build(workload, device)?;
     let start = Instant::now();
     let mut warm = 0;
     while start.elapsed() < WARM_UP || warm < LEAST {

@@ -1,18 +1,18 @@
 //! Networks of dense layers.
 
-use retrograd::network::{LayerSpec, Network, NetworkSpec};
-use retrograd::optim::OptimizerSpec;
-use retrograd::rng::Key;
-use retrograd::train::Example;
-use retrograd::{Loss, Target};
+use crate::network::{LayerSpec, Network, NetworkSpec};
+use crate::optim::OptimizerSpec;
+use crate::rng::Key;
+use crate::train::Example;
+use crate::{Loss, Target};
 
-use super::{Device, Prepared, Workload, training};
+use crate::bench::{Device, Prepared, Workload, training};
 
 /// This file's workloads.
-pub const WORKLOADS: &[Workload] = &[Workload {
+pub(crate) const WORKLOADS: &[Workload] = &[Workload {
     name: "mlp-256",
     about: "64-256-256-10, exact GELU, cross-entropy, Adam, batch 256",
-    build: mlp_256,
+    build: |device, _| mlp_256(device),
 }];
 
 /// Structured samples: waves of a frequency of their own, no two alike.
@@ -29,7 +29,7 @@ pub fn samples(count: usize, width: usize) -> Vec<f32> {
     x
 }
 
-fn mlp_256(device: Device) -> anyhow::Result<Prepared> {
+fn mlp_256(device: Device) -> crate::Result<Prepared> {
     const BATCH: usize = 256;
     let layers = vec![
         LayerSpec::dense(256),

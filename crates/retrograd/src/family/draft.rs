@@ -1,17 +1,45 @@
 //! Experiment files for a user's own data: what `retrograd init` decides and writes.
 
-mod graph;
-mod images;
-mod table;
-
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use retrograd::train::Experiment;
+use crate::data::prepare::TaskKind;
+use crate::train::Experiment;
+use crate::{Error, FAMILIES, Result};
 
-pub use graph::{edge_list, links};
-pub use images::folder_of_images;
-pub use table::table;
+/// Looks at a user's data and drafts an experiment; `None` where it is another family's.
+pub type MakeDraft = fn(&InitOptions, &Place) -> Result<Option<Draft>>;
+
+/// A user's data, and what was said about it.
+#[derive(Clone, Debug, Default)]
+pub struct InitOptions {
+    /// A table, a folder of images, or a table of edges.
+    pub data: PathBuf,
+    /// Tables: the column to predict.
+    pub target: Option<String>,
+    /// Tables: what the column is, if not what its values suggest.
+    pub task: Option<TaskKind>,
+    /// Graphs: a row of numbers per node.
+    pub features: Option<PathBuf>,
+    /// Graphs: a class per node.
+    pub labels: Option<PathBuf>,
+    /// Graphs: predict which nodes are linked.
+    pub links: bool,
+    /// Graphs: edges go one way.
+    pub directed: bool,
+}
+
+/// The draft of the first family that takes the data.
+pub fn draft(options: &InitOptions, place: &Place) -> Result<Draft> {
+    for make in FAMILIES.iter().filter_map(|f| f.draft) {
+        if let Some(draft) = make(options, place)? {
+            return Ok(draft);
+        }
+    }
+    Err(Error::refused(
+        "init",
+        format!("{} is nothing to learn from", options.data.display()),
+    ))
+}
 
 /// An experiment file, before it is written.
 pub struct Draft {
@@ -36,9 +64,7 @@ pub struct Place {
 impl Place {
     /// Beside the current folder's other files, or where `out` says.
     pub fn new(data: &Path, out: Option<&Path>) -> Result<Self> {
-        let data = data
-            .canonicalize()
-            .with_context(|| format!("{}: cannot be read", data.display()))?;
+        let data = real(data, "cannot be read")?;
         let stem = if data.is_dir() {
             data.file_name()
         } else {
@@ -46,10 +72,10 @@ impl Place {
         };
         let file = match out {
             Some(out) if out.extension().is_some_and(|e| e == "toml") => out.to_path_buf(),
-            Some(out) => bail!(
-                "--out: got {}, needs a file that ends in .toml",
-                out.display()
-            ),
+            Some(out) => {
+                let needed = "a file that ends in .toml";
+                return Err(Error::invalid("--out", out.display(), needed));
+            }
             None => {
                 let stem = stem.unwrap_or_default().to_string_lossy();
                 PathBuf::from(format!("{}.toml", simple(&stem)))
@@ -59,18 +85,14 @@ impl Place {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let folder = parent
-            .canonicalize()
-            .with_context(|| format!("{}: there is no such folder", parent.display()))?;
+        let folder = real(parent, "there is no such folder")?;
         let name = simple(&file.file_stem().unwrap_or_default().to_string_lossy());
         Ok(Place { name, file, folder })
     }
 
     /// A path as the file will name it: relative where the data is near, absolute elsewhere.
     pub fn relative(&self, path: &Path) -> Result<String> {
-        let path = path
-            .canonicalize()
-            .with_context(|| format!("{}: cannot be read", path.display()))?;
+        let path = real(path, "cannot be read")?;
         let shared = path
             .components()
             .zip(self.folder.components())
@@ -91,7 +113,7 @@ impl Place {
         };
         match near.to_str() {
             Some(text) => Ok(text.to_string()),
-            None => bail!("{}: the name is no UTF-8 text", path.display()),
+            None => Err(Error::refused(path.display(), "the name is no UTF-8 text")),
         }
     }
 
@@ -103,13 +125,19 @@ impl Place {
     }
 }
 
+/// A path as the file system knows it, or the problem with it.
+fn real(path: &Path, problem: &str) -> Result<PathBuf> {
+    let found = path.canonicalize();
+    found.map_err(|e| Error::refused(path.display(), format!("{problem}: {e}")))
+}
+
 /// A text as TOML writes it.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     toml::Value::String(text.to_string()).to_string()
 }
 
 /// A list of texts as TOML writes it.
-fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+pub(crate) fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let texts: Vec<String> = texts.into_iter().map(quoted).collect();
     format!("[{}]", texts.join(", "))
 }
@@ -133,7 +161,7 @@ fn simple(name: &str) -> String {
 }
 
 /// 12345 as 12,345.
-fn thousands(n: usize) -> String {
+pub(crate) fn thousands(n: usize) -> String {
     let digits = n.to_string();
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -146,13 +174,13 @@ fn thousands(n: usize) -> String {
 }
 
 /// `1 row`, `2 rows`.
-fn counted(n: usize, what: &str) -> String {
+pub(crate) fn counted(n: usize, what: &str) -> String {
     let ending = if n == 1 { "" } else { "s" };
     format!("{} {what}{ending}", thousands(n))
 }
 
 /// Some names, the first ones of many.
-fn some<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+pub(crate) fn some<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const SHOWN: usize = 12;
     let names: Vec<&str> = names.into_iter().collect();
     let shown = names[..names.len().min(SHOWN)].join(", ");

@@ -1,0 +1,101 @@
+//! Named workloads, ready to be timed. A family's are in its own room, and in its entry of the
+//! registry.
+
+pub(crate) mod machine;
+mod peak;
+mod problem;
+
+use std::sync::Arc;
+
+pub(crate) use problem::tensor;
+pub use problem::{MakeProblem, problem};
+
+use crate::optim::OptimizerSpec;
+use crate::rng::Key;
+use crate::train::{Clip, Example, Experiment, Stepper};
+use crate::{Error, FAMILIES, Loss, Model, Pass, Result};
+
+/// What a workload runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// SIMD and threads.
+    Cpu,
+    /// The adapter that wgpu chooses.
+    Gpu,
+}
+
+impl Device {
+    /// An error where it is another than the CPU.
+    pub(crate) fn is_cpu(self) -> Result<()> {
+        match self {
+            Device::Cpu => Ok(()),
+            Device::Gpu => Err(Error::invalid(
+                "--device",
+                "gpu",
+                "cpu: it has no form for the GPU",
+            )),
+        }
+    }
+}
+
+/// A workload, ready to be timed.
+pub struct Prepared {
+    /// One step: usually a training step on one batch.
+    pub step: Box<dyn FnMut() + Send>,
+    /// Multiplications and additions in a step, where they are known.
+    pub flops: Option<f64>,
+    /// Another rate: its name in the JSON (`cell_updates_per_s`) and how many there are in a step.
+    pub rate: Option<(&'static str, f64)>,
+    /// What another framework needs to do the same work, where it can be written.
+    pub problem: Option<MakeProblem>,
+}
+
+/// The usual workload: training steps of a model on one batch, on the CPU.
+pub fn training<M: Model + 'static>(
+    device: Device,
+    model: M,
+    loss: Loss,
+    optimizer: OptimizerSpec,
+    example: Example<M>,
+    flops: Option<f64>,
+) -> Result<Prepared> {
+    device.is_cpu()?;
+    let mut stepper = Stepper::new(&model, model.init(0), optimizer);
+    let mut step = 0;
+    let shared = Arc::new((model, example));
+    let same = shared.clone();
+    Ok(Prepared {
+        step: Box::new(move || {
+            let pass = Pass::training(Key::new(0).purpose("step").step(step));
+            step += 1;
+            let (model, example) = &*shared;
+            let value = stepper.step(model, loss, example, &pass);
+            assert!(value.is_ok(), "a number that is not finite: {value:?}");
+        }),
+        flops,
+        rate: None,
+        problem: Some(Box::new(move || {
+            problem(&same.0, loss, optimizer, &Clip::default(), &same.1)
+        })),
+    })
+}
+
+/// Gives a ready experiment by its name.
+pub type Ready<'a> = &'a dyn Fn(&str) -> Result<Experiment>;
+
+/// A named workload.
+pub struct Workload {
+    /// Its name.
+    pub name: &'static str,
+    /// One line for lists.
+    pub about: &'static str,
+    /// Builds model and batch; an error where it has no form for the device.
+    pub build: fn(Device, Ready<'_>) -> Result<Prepared>,
+}
+
+/// All workloads: the families' and those of the machine.
+pub fn all() -> impl Iterator<Item = &'static Workload> {
+    let families = FAMILIES.iter().flat_map(|f| f.workloads).copied();
+    let machine = [machine::WORKLOADS, peak::WORKLOADS];
+    families.chain(machine).flatten()
+}

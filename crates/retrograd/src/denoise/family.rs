@@ -1,0 +1,174 @@
+//! The family's entry: training, and files of any size denoised tile by tile.
+
+use std::path::{Path, PathBuf};
+
+use super::{DenoiseTask, Denoiser};
+use crate::data::image::{ImageFile, Spool};
+use crate::data::quality::{Quality, compare};
+use crate::family::{Console, Family, RunOptions};
+use crate::train::{Experiment, Session, Summary};
+use crate::{Error, Result};
+
+/// Denoisers of images.
+pub const FAMILY: Family = Family {
+    train: Some(train),
+    run: Some(run),
+    works: &[
+        (
+            "noise2noise",
+            "J. Lehtinen et al.: Noise2Noise: Learning Image Restoration without Clean Data. \
+             ICML 2018.",
+        ),
+        (
+            "noise2void",
+            "A. Krull, T.-O. Buchholz, F. Jug: Noise2Void: Learning Denoising from Single Noisy \
+             Images. CVPR 2019.",
+        ),
+    ],
+    draft: Some(super::draft::draft),
+    workloads: &[super::bench::WORKLOADS],
+    ..Family::new("denoise")
+};
+
+fn train(session: &mut Session<'_>) -> Result<Summary> {
+    let mut task = DenoiseTask::new(session.experiment())?;
+    session.fit(&mut task)
+}
+
+/// Denoises files of any size into a folder, tile by tile.
+fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console) -> Result<()> {
+    let inputs = &options.inputs;
+    check(options)?;
+    let out = options.out.clone();
+    let out = out.unwrap_or_else(|| options.run.join("denoised"));
+    std::fs::create_dir_all(&out).map_err(Error::io(&out, "create the folder"))?;
+    let outputs = output_names(inputs, &out)?;
+    let denoiser = Denoiser::open(&options.run)?;
+    let plan = denoiser.plan(options.memory_mib << 20)?;
+    let label = format!(
+        "retrograd {}: denoised by {}",
+        env!("CARGO_PKG_VERSION"),
+        experiment.name
+    );
+    for (input, output) in inputs.iter().zip(&outputs) {
+        // A spool for every file: what was unpacked goes when the file is done.
+        let file = ImageFile::open(input, &Spool::new()?)?;
+        for warning in &file.warnings {
+            console.warn(&format!("{}: {warning}", input.display()));
+        }
+        let rows = file.height * file.sections;
+        denoiser.denoise_file(&file, output, &label, &plan, |done| {
+            // The last rows count when the file is whole.
+            console.rows(input, done.min(rows - 1), rows);
+        })?;
+        console.rows(input, rows, rows);
+        console.value("denoised", &output.display());
+    }
+    for ((input, output), reference) in inputs.iter().zip(&outputs).zip(&options.reference) {
+        console.line(&format!(
+            "{} against {}",
+            input.display(),
+            reference.display()
+        ));
+        for (name, path) in [("before", input), ("after", output)] {
+            say_quality(name, &quality(path, reference)?, console);
+        }
+    }
+    if options.halves {
+        for (inputs, outputs) in inputs.chunks_exact(2).zip(outputs.chunks_exact(2)) {
+            console.line(&format!(
+                "{} and {}",
+                inputs[0].display(),
+                inputs[1].display()
+            ));
+            for (name, pair) in [("before", inputs), ("after", outputs)] {
+                let quality = quality(&pair[0], &pair[1])?;
+                let correlation = format!("{:.6}", quality.correlation);
+                console.value(&format!("odd/even {name}"), &correlation);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check(options: &RunOptions) -> Result<()> {
+    let (inputs, references) = (options.inputs.len(), options.reference.len());
+    if inputs == 0 {
+        return Err(Error::invalid(
+            "run",
+            "no input",
+            "at least one image (MRC, PNG, TIFF, NPY)",
+        ));
+    }
+    if references != 0 && references != inputs {
+        return Err(Error::invalid(
+            "--reference",
+            format!("{references} files"),
+            format!("{inputs}, one for every input"),
+        ));
+    }
+    if options.halves && !inputs.is_multiple_of(2) {
+        return Err(Error::invalid(
+            "--halves",
+            format!("{inputs} inputs"),
+            "pairs: odd, even, odd, even …",
+        ));
+    }
+    Ok(())
+}
+
+/// Where every input's result goes: its own name in the folder. Never onto an input.
+fn output_names(inputs: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>> {
+    let real = |path: &Path| path.canonicalize().ok();
+    let mut outputs: Vec<PathBuf> = Vec::new();
+    for input in inputs {
+        let Some(name) = input.file_name() else {
+            return Err(Error::refused(
+                "run",
+                format!("{} is no file", input.display()),
+            ));
+        };
+        let output = folder.join(name);
+        if outputs.contains(&output) {
+            return Err(Error::refused(
+                "run",
+                format!(
+                    "two inputs are named {}; denoise them into folders of their own",
+                    name.display()
+                ),
+            ));
+        }
+        let there = real(&output);
+        if there.is_some() && inputs.iter().any(|i| real(i) == there) {
+            return Err(Error::refused(
+                "--out",
+                format!(
+                    "{} would overwrite an input; choose another folder",
+                    output.display()
+                ),
+            ));
+        }
+        outputs.push(output);
+    }
+    Ok(outputs)
+}
+
+/// The first sections of two files compared.
+fn quality(image: &Path, reference: &Path) -> Result<Quality> {
+    let spool = Spool::new()?;
+    let image = ImageFile::open(image, &spool)?;
+    let reference = ImageFile::open(reference, &spool)?;
+    compare((&image, 0), (&reference, 0), None)
+}
+
+fn say_quality(name: &str, quality: &Quality, console: &mut dyn Console) {
+    let mut value = |what: String, value: String| console.value(&what, &value);
+    value(format!("PSNR {name}, dB"), format!("{:.3}", quality.psnr));
+    if let Some(ssim) = quality.ssim {
+        value(format!("SSIM {name}"), format!("{ssim:.6}"));
+    }
+    value(
+        format!("correlation {name}"),
+        format!("{:.6}", quality.correlation),
+    );
+}

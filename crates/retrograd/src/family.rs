@@ -1,0 +1,286 @@
+//! The model families: all that the program knows of one is its entry here.
+//!
+//! An entry stands in the family's own room, as functions; [`FAMILIES`] has a line for each. The
+//! command, the verifier and the report ask the list and know no family.
+
+pub mod draft;
+
+use std::path::{Path, PathBuf};
+
+use crate::bench::Workload;
+use crate::suggest::did_you_mean;
+use crate::train::{Experiment, Placement, Session, Summary};
+use crate::verify::{BuiltIn, Check};
+use crate::{Error, Result};
+
+/// All families.
+pub const FAMILIES: &[Family] = &[
+    crate::network::FAMILY,
+    crate::kan::FAMILY,
+    crate::denoise::FAMILY,
+    crate::logic::FAMILY,
+    crate::graph::FAMILY,
+    crate::graph::DAG_FAMILY,
+];
+
+/// A model family. What it doesn't have is `None` or empty; [`Family::new`] has nothing.
+pub struct Family {
+    /// `[model] family` in experiment files, and `family` in a bundle's model.
+    pub name: &'static str,
+    /// Builds the family's task from the session's experiment and hands it to [`Session::fit`].
+    pub train: Option<fn(&mut Session<'_>) -> Result<Summary>>,
+    /// Uses a trained model.
+    pub run: Option<fn(&Experiment, &RunOptions, &mut dyn Console) -> Result<()>>,
+    /// Writes a trained model in another form.
+    pub export: Option<fn(&Experiment, &ExportOptions, &mut dyn Console) -> Result<()>>,
+    /// The forms of [`ExportOptions::format`]: their names, and a line about each.
+    pub formats: &'static [(&'static str, &'static str)],
+    /// The batch size that a device can hold, said with its reason.
+    pub auto_batch: Option<AutoBatch>,
+    /// Drafts an experiment for a user's own data, where it is the family's kind.
+    pub draft: Option<draft::MakeDraft>,
+    /// What checks the family's bundles, by their format.
+    pub checks: &'static [Check],
+    /// Small models for the built-in verification and its mutants.
+    pub built_in: fn() -> Vec<BuiltIn>,
+    /// What `retrograd bench` times.
+    pub workloads: &'static [&'static [Workload]],
+    /// What to cite: a word that stands in an experiment's `[model]` or `[data]`, and the work that
+    /// it calls for.
+    pub works: &'static [(&'static str, &'static str)],
+}
+
+/// Chooses the batch size of an experiment from where it is computed.
+pub type AutoBatch = fn(&Experiment, &Placement, &mut dyn Console) -> Result<usize>;
+
+impl Family {
+    /// A family of that name that has nothing yet.
+    pub const fn new(name: &'static str) -> Self {
+        Family {
+            name,
+            train: None,
+            run: None,
+            export: None,
+            formats: &[],
+            auto_batch: None,
+            draft: None,
+            checks: &[],
+            built_in: Vec::new,
+            workloads: &[],
+            works: &[],
+        }
+    }
+
+    /// The family that trains experiments of that name.
+    pub fn find(name: &str) -> Result<&'static Family> {
+        let trained = || FAMILIES.iter().filter(|f| f.train.is_some());
+        trained().find(|f| f.name == name).ok_or_else(|| {
+            let names = || trained().map(|f| f.name);
+            Error::invalid(
+                "[model] family",
+                format!("{name:?}"),
+                format!(
+                    "one of: {}{}",
+                    names().collect::<Vec<_>>().join(", "),
+                    did_you_mean(name, names())
+                ),
+            )
+        })
+    }
+
+    /// Trains the session's experiment.
+    pub fn train(&self, session: &mut Session<'_>) -> Result<Summary> {
+        match self.train {
+            Some(train) => train(session),
+            None => Err(self.lacks("train", "nothing to train")),
+        }
+    }
+
+    /// Uses the trained model of [`RunOptions::run`].
+    pub fn run(
+        &self,
+        experiment: &Experiment,
+        options: &RunOptions,
+        console: &mut dyn Console,
+    ) -> Result<()> {
+        match self.run {
+            Some(run) => run(experiment, options, console),
+            None => Err(self.lacks("run", "nothing to run")),
+        }
+    }
+
+    /// Writes the trained model of [`ExportOptions::run`] in another form.
+    pub fn export(
+        &self,
+        experiment: &Experiment,
+        options: &ExportOptions,
+        console: &mut dyn Console,
+    ) -> Result<()> {
+        match self.export {
+            Some(export) => export(experiment, options, console),
+            None => Err(self.lacks("export", "nothing to export")),
+        }
+    }
+
+    /// The batch size that the device of a placement can hold.
+    pub fn auto_batch(
+        &self,
+        experiment: &Experiment,
+        placement: &Placement,
+        console: &mut dyn Console,
+    ) -> Result<usize> {
+        match self.auto_batch {
+            Some(choose) => choose(experiment, placement, console),
+            None => Err(Error::invalid(
+                "--batch",
+                format!("auto for the family {:?}", self.name),
+                "a number: only networks on a GPU have it",
+            )),
+        }
+    }
+
+    fn lacks(&self, what: &str, lacking: &str) -> Error {
+        Error::refused(what, format!("the family {:?} has {lacking}", self.name))
+    }
+}
+
+/// What a trained model is used on, and how. Every family takes its own of them.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// The folder of the run.
+    pub run: PathBuf,
+    /// What the model is applied to.
+    pub inputs: Vec<PathBuf>,
+    /// Where the result goes.
+    pub out: Option<PathBuf>,
+    /// Images: what every input should look like.
+    pub reference: Vec<PathBuf>,
+    /// Images: the inputs are odd and even halves in turn.
+    pub halves: bool,
+    /// Images: memory for the tiles that are computed at a time.
+    pub memory_mib: u64,
+    /// Automata: steps to play.
+    pub steps: Option<usize>,
+    /// Automata: the grid, `WIDTHxHEIGHT`.
+    pub size: Option<String>,
+    /// Automata: rectangles that are erased, `x,y,w,h,from,to`.
+    pub damage: Vec<String>,
+    /// Automata: the file of an animation.
+    pub gif: Option<PathBuf>,
+    /// Automata: the seed of the start and of the cells that fire.
+    pub seed: u64,
+}
+
+/// In which form a trained model is written, and where to.
+#[derive(Clone, Debug, Default)]
+pub struct ExportOptions {
+    /// The folder of the run.
+    pub run: PathBuf,
+    /// Where the result goes.
+    pub out: Option<PathBuf>,
+    /// A picture of the network.
+    pub plot: bool,
+    /// One of the [`Family::formats`].
+    pub format: Option<String>,
+}
+
+/// Where a family says what it does.
+pub trait Console {
+    /// A line of the result.
+    fn line(&mut self, text: &str);
+
+    /// Something found out.
+    fn note(&mut self, text: &str) {
+        let _ = text;
+    }
+
+    /// Something that may be wrong.
+    fn warn(&mut self, text: &str) {
+        let _ = text;
+    }
+
+    /// So many rows of a file are done, of all that it has.
+    fn rows(&mut self, file: &Path, done: usize, all: usize) {
+        let _ = (file, done, all);
+    }
+
+    /// Whether [`Console::frame`] shows anything.
+    fn animates(&self) -> bool {
+        false
+    }
+
+    /// A picture in place of the one before.
+    fn frame(&mut self, text: &str) {
+        let _ = text;
+    }
+
+    /// A named value of the result, in columns.
+    fn value(&mut self, name: &str, value: &dyn std::fmt::Display) {
+        self.line(&format!("{name:20} {value}"));
+    }
+}
+
+/// The lines of a result, kept.
+#[derive(Clone, Debug, Default)]
+pub struct Lines(
+    /// One string a line.
+    pub Vec<String>,
+);
+
+impl Console for Lines {
+    fn line(&mut self, text: &str) {
+        self.0.push(text.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_is_found_by_its_name_and_another_is_refused_with_all_that_train() {
+        for family in FAMILIES {
+            let found = Family::find(family.name);
+            assert_eq!(found.is_ok(), family.train.is_some(), "{}", family.name);
+        }
+        let Err(error) = Family::find("grap") else {
+            panic!("there is no such family");
+        };
+        let error = error.to_string();
+        let names = "network, kan, denoise, logic_ca, graph";
+        assert!(error.contains(names) && !error.contains("dag"), "{error}");
+        assert!(error.contains("did you mean \"graph\""), "{error}");
+    }
+
+    #[test]
+    fn names_are_given_once_and_every_bundle_format_is_checked_once() {
+        let mut seen = Vec::new();
+        for family in FAMILIES {
+            assert!(!seen.contains(&(family.name, "")), "{}", family.name);
+            seen.push((family.name, ""));
+            for check in family.checks {
+                assert!(!seen.contains(&(family.name, check.format)));
+                seen.push((family.name, check.format));
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_family_does_not_have_is_refused_by_its_name() {
+        let family = Family::new("bare");
+        let text = "name = \"a\"\n[model]\nfamily = \"bare\"\n[train]\nepochs = 1\n\
+                    optimizer = { kind = \"sgd\", lr = 0.1 }\n";
+        let experiment = Experiment::parse(text, "a.toml").unwrap();
+        let mut lines = Lines::default();
+        let run = family.run(&experiment, &RunOptions::default(), &mut lines);
+        let export = family.export(&experiment, &ExportOptions::default(), &mut lines);
+        let batch = family.auto_batch(&experiment, &Placement::Cpu, &mut lines);
+        let train = family.train(&mut Session::new(experiment));
+        let errors = [run.err(), export.err(), batch.err(), train.err()];
+        for error in errors {
+            let error = error.map_or(String::new(), |e| e.to_string());
+            assert!(error.contains("\"bare\""), "{error:?}");
+        }
+        assert!(lines.0.is_empty());
+    }
+}

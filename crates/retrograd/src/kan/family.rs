@@ -1,0 +1,92 @@
+//! The family's entry: training, predictions, and the network drawn or written in other forms.
+
+use super::{Exchange, FrozenKan, Precision, trained_kan, write_pictures, write_state};
+use crate::family::{Console, ExportOptions, Family};
+use crate::train::{Experiment, Session, Summary, Task};
+use crate::{Error, Result};
+
+/// Kolmogorov–Arnold networks on tables.
+pub const FAMILY: Family = Family {
+    train: Some(train),
+    run: Some(|_, options, console| crate::network::family::predict(options, console, trained_kan)),
+    export: Some(export),
+    auto_batch: Some(|experiment, placement, console| {
+        crate::network::family::auto_batch(super::task(experiment), placement, console)
+    }),
+    formats: &[
+        ("efficient-kan", "efficient-kan's state"),
+        ("pykan", "pykan's state"),
+        ("frozen-f32", "A frozen network, weights in f32"),
+        ("frozen-f16", "A frozen network, weights in f16"),
+        ("frozen-i8", "A frozen network, weights in i8"),
+    ],
+    works: &[(
+        "kan",
+        "Z. Liu et al.: KAN: Kolmogorov–Arnold Networks. arXiv:2404.19756, 2024.",
+    )],
+    workloads: &[
+        super::bench::WORKLOADS,
+        #[cfg(feature = "gpu")]
+        super::bench_gpu::WORKLOADS,
+    ],
+    ..Family::new("kan")
+};
+
+fn train(session: &mut Session<'_>) -> Result<Summary> {
+    let mut task = super::task(session.experiment())?;
+    session.fit(&mut task)
+}
+
+/// Draws the network, or writes its weights in another form.
+fn export(_: &Experiment, options: &ExportOptions, console: &mut dyn Console) -> Result<()> {
+    if !options.plot && options.format.is_none() {
+        return Err(Error::refused(
+            "export",
+            "a KAN needs --plot, or --kan FORMAT",
+        ));
+    }
+    let (task, params) = super::task_of_run(&options.run)?;
+    if options.plot {
+        let folder = options.out.as_deref().unwrap_or(&options.run);
+        write_pictures(task.model(), &params, task.shown_inputs(), folder)?;
+        for name in ["network.svg", "network.png"] {
+            console.value("picture", &folder.join(name).display());
+        }
+    }
+    let Some(format) = options.format.as_deref() else {
+        return Ok(());
+    };
+    let path = match &options.out {
+        Some(out) if !options.plot => out.clone(),
+        _ => options.run.join(format!("{format}.safetensors")),
+    };
+    let network = task.model();
+    let precision = match format {
+        "efficient-kan" | "pykan" => {
+            let kind = match format {
+                "pykan" => Exchange::Pykan,
+                _ => Exchange::EfficientKan,
+            };
+            write_state(network, &params, kind, &path)?;
+            console.value("state", &path.display());
+            return Ok(());
+        }
+        "frozen-f32" => Precision::F32,
+        "frozen-f16" => Precision::F16,
+        "frozen-i8" => Precision::I8,
+        _ => {
+            let names: Vec<_> = FAMILY.formats.iter().map(|f| f.0).collect();
+            let needed = format!("one of {}", names.join(", "));
+            return Err(Error::invalid("--kan", format!("{format:?}"), needed));
+        }
+    };
+    let mut frozen = FrozenKan::freeze(network, &params, precision)?;
+    let (largest, rms, scale) = frozen.error_against(network, &params, task.shown_inputs())?;
+    frozen.write(&path)?;
+    console.value("frozen", &path.display());
+    console.value("weights", &format!("{} bytes", frozen.weight_bytes()));
+    let largest = format!("{largest:.3e} of outputs up to {scale:.3e}");
+    console.value("largest error", &largest);
+    console.value("rms error", &format!("{rms:.3e}"));
+    Ok(())
+}

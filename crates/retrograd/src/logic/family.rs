@@ -1,0 +1,209 @@
+//! The family's entry: training, the automaton played, its circuit written.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::evaluate::Player;
+use super::patterns::{self, Goal, Start};
+use super::{HardCircuit, LogicCa, LogicTask, picture, replay, write_circuit};
+use crate::family::{Console, ExportOptions, Family, RunOptions};
+use crate::rng::Key;
+use crate::train::{Experiment, Session, Summary, Task, load_weights, model_file};
+use crate::verify::builtin::bundled;
+use crate::verify::{BuiltIn, Check, against};
+use crate::{Error, Result};
+
+/// Cellular automata of differentiable logic gates.
+pub const FAMILY: Family = Family {
+    train: Some(train),
+    run: Some(run),
+    export: Some(export),
+    checks: &[
+        Check::of_bundles(against::<LogicCa>),
+        Check {
+            format: "retrograd-logic-run-1",
+            ..Check::of_bundles(replay)
+        },
+    ],
+    built_in,
+    works: &[
+        (
+            "logic_ca",
+            "F. Petersen, C. Borgelt, H. Kuehne, O. Deussen: Deep Differentiable Logic Gate \
+             Networks. NeurIPS 2022.",
+        ),
+        (
+            "logic_ca",
+            "P. Miotti, E. Niklasson, E. Randazzo, A. Mordvintsev: Differentiable Logic Cellular \
+             Automata. 2025.",
+        ),
+    ],
+    workloads: &[super::bench::WORKLOADS],
+    ..Family::new("logic_ca")
+};
+
+fn train(session: &mut Session<'_>) -> Result<Summary> {
+    let mut task = LogicTask::new(session.experiment())?;
+    session.fit(&mut task)
+}
+
+/// A small automaton. A sample is a grid.
+fn built_in() -> Vec<BuiltIn> {
+    vec![bundled!(
+        LogicCa,
+        2,
+        "logic_ca: asynchronous",
+        "logic_async_small"
+    )]
+}
+
+/// The exact circuit of a trained run.
+fn circuit_of(experiment: &Experiment, run: &Path) -> Result<(LogicTask, HardCircuit)> {
+    let mut task = LogicTask::new(experiment)?;
+    let (params, _) = load_weights(&model_file(run), task.model_mut())?;
+    let circuit = HardCircuit::of(task.model(), &params).simplify();
+    Ok((task, circuit))
+}
+
+/// Plays the automaton: on a terminal, into an animation, or to its last state.
+fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console) -> Result<()> {
+    if let Some(input) = options.inputs.first() {
+        return Err(Error::refused(
+            "run",
+            format!(
+                "got the file {}, an automaton needs none; see --steps, --size, --damage, --gif",
+                input.display()
+            ),
+        ));
+    }
+    let (task, circuit) = circuit_of(experiment, &options.run)?;
+    let (data, spec) = (task.data(), task.model().spec());
+    let size = match &options.size {
+        Some(size) => parse_size(size)?,
+        None if data.target == Goal::Life => [64, 64],
+        None => data.grid,
+    };
+    let steps = options.steps.unwrap_or(match data.target {
+        Goal::Life => 200,
+        _ => spec.steps,
+    });
+    let damage = options
+        .damage
+        .iter()
+        .map(|text| parse_damage(text))
+        .collect::<Result<Vec<_>>>()?;
+    let start = match data.target {
+        Goal::Life => Start::Random,
+        _ => data.start,
+    };
+    let key = Key::new(options.seed).purpose("run");
+    let mut player = Player::new(&circuit, start, spec.fire_rate, size, key)?;
+    let read = data.read_channels();
+    let mut film = vec![player.grid.clone()];
+    let live = options.gif.is_none() && console.animates();
+    let mut busy = Duration::ZERO;
+    for t in 0..steps {
+        let before = Instant::now();
+        player.step();
+        busy += before.elapsed();
+        for (place, from, to) in &damage {
+            if (*from..*to).contains(&t) {
+                player.grid.erase(0, *place);
+            }
+        }
+        if options.gif.is_some() {
+            film.push(player.grid.clone());
+        }
+        if live {
+            let text = picture::text(&player.grid, read);
+            console.frame(&format!("{text}step {}", t + 1));
+        }
+    }
+    if let Some(path) = &options.gif {
+        std::fs::write(path, picture::gif(&film, read, 80)?).map_err(Error::io(path, "write"))?;
+        console.value("animation", &path.display());
+    } else if !live {
+        let text = picture::text(&player.grid, read);
+        text.lines().for_each(|line| console.line(line));
+    }
+    let [height, width] = size;
+    console.value("cells", &format!("{width}×{height}"));
+    console.value("steps", &steps);
+    console.value("gates", &circuit.gates.len());
+    if data.target == Goal::Checkerboard {
+        console.value("wrong cells", &player.wrong(patterns::checkerboard));
+    }
+    let updates = (height * width * steps) as f64 / busy.as_secs_f64().max(1e-9);
+    console.value("cell updates", &format!("{updates:.3e} a second"));
+    Ok(())
+}
+
+/// `WxH` as rows and columns.
+fn parse_size(text: &str) -> Result<[usize; 2]> {
+    let parts: Vec<_> = text.split(['x', '×']).map(str::parse).collect();
+    match parts[..] {
+        [Ok(width), Ok(height)]
+            if (1..=1 << 16).contains(&width) && (1..=1 << 16).contains(&height) =>
+        {
+            Ok([height, width])
+        }
+        _ => Err(Error::invalid(
+            "--size",
+            format!("{text:?}"),
+            "WIDTHxHEIGHT, as in 64x64",
+        )),
+    }
+}
+
+/// `x,y,w,h,from,to`: a rectangle, and the steps in which it is erased.
+fn parse_damage(text: &str) -> Result<([usize; 4], usize, usize)> {
+    let parts: Vec<_> = text.split(',').map(|p| p.trim().parse::<usize>()).collect();
+    match parts[..] {
+        [Ok(x), Ok(y), Ok(w), Ok(h), Ok(from), Ok(to)] if from < to => Ok(([x, y, w, h], from, to)),
+        _ => Err(Error::invalid(
+            "--damage",
+            format!("{text:?}"),
+            "x,y,width,height,from,to with from < to",
+        )),
+    }
+}
+
+/// The circuit as JSON, C, Verilog and a drawing: one of them by the ending of --out, or all of
+/// them in a folder.
+fn export(
+    experiment: &Experiment,
+    options: &ExportOptions,
+    console: &mut dyn Console,
+) -> Result<()> {
+    let (_, circuit) = circuit_of(experiment, &options.run)?;
+    let out = options.out.as_deref().unwrap_or(&options.run);
+    let ending = out.extension().and_then(|e| e.to_str());
+    let text = match ending {
+        Some("json") => circuit.to_json(),
+        Some("c") => circuit.to_c(),
+        Some("v") => circuit.to_verilog(),
+        Some("svg") => circuit.to_svg().ok_or_else(|| {
+            let gates = circuit.gates.len();
+            Error::refused(out.display(), format!("{gates} gates are too many to draw"))
+        })?,
+        Some(_) if !out.is_dir() => {
+            return Err(Error::invalid(
+                "--out",
+                out.display(),
+                "a file that ends in .json, .c, .v or .svg, or a folder",
+            ));
+        }
+        _ => {
+            std::fs::create_dir_all(out).map_err(Error::io(out, "create the folder"))?;
+            write_circuit(&circuit, out)?;
+            console.value("gates", &circuit.gates.len());
+            let files = format!("{}/circuit.{{json,c,v,svg}}", out.display());
+            console.value("circuit", &files);
+            return Ok(());
+        }
+    };
+    std::fs::write(out, text).map_err(Error::io(out, "write"))?;
+    console.value("gates", &circuit.gates.len());
+    console.value("circuit", &out.display());
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! The family's entry: training and predictions.
+
+use std::path::{Path, PathBuf};
+
+use super::Network;
+use crate::data::csv;
+use crate::family::{Console, Family, RunOptions};
+use crate::train::{NetworkTask, Placement, Session, Summary, TrainedNetwork};
+use crate::verify::{Check, against};
+use crate::{Error, Result};
+
+/// Feed-forward networks on tables and arrays.
+pub const FAMILY: Family = Family {
+    train: Some(train),
+    run: Some(|_, options, console| predict(options, console, TrainedNetwork::open)),
+    auto_batch: Some(|experiment, placement, console| {
+        auto_batch(NetworkTask::new(experiment), placement, console)
+    }),
+    checks: &[Check {
+        #[cfg(feature = "gpu")]
+        gpu: Some(on_gpu),
+        ..Check::of_bundles(against::<Network>)
+    }],
+    built_in: crate::verify::builtin::network::built_in,
+    draft: Some(super::draft::draft),
+    workloads: &[super::bench::WORKLOADS],
+    ..Family::new("network")
+};
+
+fn train(session: &mut Session<'_>) -> Result<Summary> {
+    let mut task = NetworkTask::new(session.experiment())?;
+    session.fit(&mut task)
+}
+
+/// The batch size that the adapter can hold, said with its reason.
+pub(crate) fn auto_batch(
+    task: Result<NetworkTask>,
+    placement: &Placement,
+    console: &mut dyn Console,
+) -> Result<usize> {
+    let Placement::Gpu {
+        adapter, precision, ..
+    } = placement
+    else {
+        return Err(Error::invalid(
+            "--batch",
+            "auto with --device cpu",
+            "--device gpu, or a number",
+        ));
+    };
+    #[cfg(feature = "gpu")]
+    {
+        use crate::gpu::{Choice, Gpu, auto_batch as auto_batch_on};
+        use crate::train::Task;
+        let task = task?;
+        let gpu = Gpu::open(&Choice::parse(adapter))?;
+        let chosen = auto_batch_on(&gpu, task.model(), *precision, task.train_samples())?;
+        console.note(&format!(
+            "batch {}: {:.0} MiB on the device; {}",
+            chosen.samples,
+            chosen.bytes as f64 / f64::from(1 << 20),
+            chosen.reason
+        ));
+        Ok(chosen.samples)
+    }
+    #[cfg(not(feature = "gpu"))]
+    {
+        let _ = (task?, adapter, precision, console);
+        Err(crate::train::no_gpu())
+    }
+}
+
+/// Writes predictions for a file of new data, and measures them where it has targets.
+pub(crate) fn predict(
+    options: &RunOptions,
+    console: &mut dyn Console,
+    open: impl FnOnce(&Path) -> Result<TrainedNetwork>,
+) -> Result<()> {
+    let [input] = options.inputs.as_slice() else {
+        return Err(Error::invalid(
+            "run",
+            format!("{} input files", options.inputs.len()),
+            "one file of new data",
+        ));
+    };
+    let trained = open(&options.run)?;
+    let predictions = trained.predict(input)?;
+    let out = options.out.clone().unwrap_or_else(|| {
+        let stem = input.file_stem().unwrap_or_default().to_string_lossy();
+        PathBuf::from(format!("{stem}.predictions.csv"))
+    });
+    csv::write(&out, &predictions.columns)?;
+    let rows = predictions.columns.first().map_or(0, |(_, c)| c.len());
+    if predictions.left_out > 0 {
+        let left_out = predictions.left_out;
+        console.note(&format!("{left_out} rows with missing values left out"));
+    }
+    for (name, value) in &predictions.metrics {
+        console.value(name, value);
+    }
+    console.value("rows", &rows);
+    console.value("predictions", &out.display());
+    Ok(())
+}
+
+/// A network's bundle on the adapter that is chosen where none is named.
+#[cfg(feature = "gpu")]
+fn on_gpu(
+    bundle: &crate::verify::Bundle,
+    precision: crate::train::Precision,
+    options: &crate::verify::Options,
+) -> Result<crate::verify::Report> {
+    use crate::gpu::{Choice, Gpu, GpuVerifier};
+    let gpu = Gpu::open(&Choice::Auto)?;
+    let mut device = GpuVerifier::with_precision(&gpu, precision);
+    crate::verify::against_on::<Network>(bundle, &mut device, options)
+}
