@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use super::{Format, Image, Rect};
+use crate::data::files::Cursor;
 use crate::data::mrc::MrcFile;
+use crate::data::npy;
 use crate::{Error, Result};
 
 /// An unnamed temporary file that holds the pixels of many decoded images.
@@ -290,10 +292,22 @@ impl ImageFile {
 
     fn open_npy(path: &Path, spool: &Arc<Spool>) -> Result<Self> {
         let bad = |problem: String| Error::file(path, "NPY", problem);
-        let reader = BufReader::new(File::open(path).map_err(Error::io(path, "open"))?);
-        let npy = npyz::NpyFile::new(reader).map_err(|e| bad(e.to_string()))?;
-        let shape: Vec<usize> = npy.shape().iter().map(|&n| n as usize).collect();
-        if npy.order() != npyz::Order::C {
+        let mut reader = BufReader::new(File::open(path).map_err(Error::io(path, "open"))?);
+        let mut start = Vec::new();
+        (&mut reader)
+            .take(npy::MAX_START as u64)
+            .read_to_end(&mut start)
+            .map_err(Error::io(path, "read"))?;
+        let mut cursor = Cursor::new(path, &start);
+        let npy::Header {
+            stored,
+            big,
+            fortran_order,
+            shape,
+            size,
+            ..
+        } = npy::Header::read(&mut cursor)?;
+        if fortran_order {
             return Err(bad("columns first, needs rows first (C order)".to_string()));
         }
         let (sections, height, width) = match shape[..] {
@@ -305,66 +319,29 @@ impl ImageFile {
                 )));
             }
         };
-        // An element takes a byte at least: what the header promises is believed only so far.
         let length = std::fs::metadata(path)
             .map_err(Error::io(path, "look at"))?
             .len();
-        let promised = shape
-            .iter()
-            .try_fold(1_u64, |n, &size| n.checked_mul(size as u64));
-        if promised.is_none_or(|n| n > length) {
+        let mut at = cursor.at();
+        if length.saturating_sub(at as u64) < size as u64 {
             return Err(bad(format!(
                 "the header promises the shape {shape:?}, the file has only {length} bytes"
             )));
         }
         let file = Self::spooled(path, width, height, sections, Format::Npy, spool)?;
         // Rows go to the spool as they are read: an array of any size needs little memory.
-        macro_rules! try_types {
-            ($npy:expr; $($t:ty => $convert:expr),*) => {{
-                let npy = $npy;
-                $(let npy = match npy.try_data::<$t>() {
-                    Ok(numbers) => {
-                        let convert: fn($t) -> f32 = $convert;
-                        return file.spool_numbers(numbers.map(|v| v.map(convert)));
-                    }
-                    Err(npy) => npy,
-                };)*
-                npy
-            }};
+        let mut row = vec![0; width * stored.size()];
+        let io = Error::io(path, "read");
+        reader.seek(SeekFrom::Start(at as u64)).map_err(io)?;
+        for y in 0..sections * height {
+            reader
+                .read_exact(&mut row)
+                .map_err(Error::io(path, "read"))?;
+            let pixels = stored.decode(path, &row, at, big)?.to_f32();
+            file.spool_run(y / height, y % height, 0, &pixels)?;
+            at += row.len();
         }
-        let npy = try_types!(npy;
-            f32 => |v| v, f64 => |v| v as f32, u8 => f32::from, u16 => f32::from,
-            i8 => f32::from, i16 => f32::from, i32 => |v| v as f32, u32 => |v| v as f32,
-            i64 => |v| v as f32, u64 => |v| v as f32);
-        Err(bad(format!("type {}, needs numbers", npy.dtype().descr())))
-    }
-
-    /// Spools all pixels in their order.
-    fn spool_numbers(
-        self,
-        mut numbers: impl Iterator<Item = std::io::Result<f32>>,
-    ) -> Result<Self> {
-        let mut row = vec![0.0; self.width];
-        for y in 0..self.sections * self.height {
-            for (x, value) in row.iter_mut().enumerate() {
-                *value = match numbers.next() {
-                    Some(Ok(v)) => v,
-                    _ => {
-                        let element = y * self.width + x;
-                        return Err(Error::file(
-                            &self.path,
-                            format!("element {element}"),
-                            format!(
-                                "the file ends here; its header promises {} elements",
-                                self.sections * self.height * self.width
-                            ),
-                        ));
-                    }
-                };
-            }
-            self.spool_run(y / self.height, y % self.height, 0, &row)?;
-        }
-        Ok(self)
+        Ok(file)
     }
 
     /// An entry whose pixels are still to be spooled.

@@ -4,7 +4,9 @@ use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 
 use super::Format;
+use crate::data::Values;
 use crate::data::mrc::{Header, Mode, MrcWriter, temporary_beside};
+use crate::data::npy;
 use crate::{Error, Result};
 
 /// Writes an image file row by row. MRC needs no more memory than a row; the other formats are
@@ -105,11 +107,10 @@ impl ImageWriter {
             Format::Tiff { bits } => write_tiff(&mut file, width, height, bits, &pixels)
                 .map_err(|e| Error::file(path, "TIFF", e))?,
             Format::Npy => {
-                let shape: Vec<u64> = match sections {
-                    1 => vec![height as u64, width as u64],
-                    n => vec![n as u64, height as u64, width as u64],
-                };
-                write_npy(&mut file, &shape, &pixels).map_err(Error::io(path, "write"))?;
+                let shape = [sections, height, width];
+                let shape = &shape[usize::from(sections == 1)..];
+                npy::write_to(&mut file, shape, &Values::F32(pixels))
+                    .map_err(Error::io(path, "write"))?;
             }
             Format::Mrc(_) | Format::Memory => unreachable!("written row by row"),
         }
@@ -162,15 +163,4 @@ fn write_tiff(
         }
     }
     Ok(())
-}
-
-fn write_npy(out: &mut impl Write, shape: &[u64], pixels: &[f32]) -> std::io::Result<()> {
-    use npyz::WriterBuilder;
-    let mut writer = npyz::WriteOptions::<f32>::new()
-        .default_dtype()
-        .shape(shape)
-        .writer(std::io::BufWriter::new(out))
-        .begin_nd()?;
-    writer.extend(pixels.iter().copied())?;
-    writer.finish()
 }

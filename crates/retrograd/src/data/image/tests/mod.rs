@@ -155,6 +155,12 @@ fn broken_files_are_errors_that_name_them() {
         let text = ImageFile::open(&path, &spool()).unwrap_err().to_string();
         assert!(text.contains("promises"), "{text}");
     }
+    // Braces in braces: the error names the first that has no place.
+    let mut bytes = b"\x93NUMPY\x01\x00\xff\xff".to_vec();
+    bytes.resize(10 + 65_535, b'{');
+    std::fs::write(&path, &bytes).unwrap();
+    let text = ImageFile::open(&path, &spool()).unwrap_err().to_string();
+    assert!(text.contains("broken: byte 11"), "{text}");
     let nan = Image {
         pixels: vec![1.0, f32::NAN],
         width: 2,
