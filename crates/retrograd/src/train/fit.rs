@@ -11,13 +11,12 @@ use std::time::{Duration, Instant};
 use super::checkpoint::{
     Best, Progress, make_checkpoint, take_progress, take_residual, take_weights, weights_file,
 };
-use super::files::TensorFile;
 use super::folder::{MetricsFile, RunFolder};
 use super::report;
 use super::step::{BadNumber, Clip, Stepper, find_bad};
 use super::{
     Accelerator, Arrived, CHECKPOINT_SECONDS, Carried, Event, Example, Experiment, MakeAccelerator,
-    Mode, Observer, OnNan, Record, Specimen, Summary, Task, TrainSpec, Verification,
+    Mode, Observer, OnNan, Record, Specimen, Summary, Task, TensorFile, TrainSpec, Verification,
 };
 use crate::rng::Key;
 use crate::verify::{self, Link, Report, Row};

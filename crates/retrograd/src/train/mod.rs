@@ -8,7 +8,6 @@ mod accelerator;
 mod checkpoint;
 mod event;
 mod experiment;
-mod files;
 mod fit;
 mod folder;
 mod network;
@@ -20,13 +19,14 @@ mod task;
 mod tests;
 mod verification;
 
+pub use crate::data::Values;
+pub use crate::data::safetensors::{NamedTensor, TensorFile};
 pub use accelerator::{
     Accelerator, Arrived, Carried, CarriedScale, MakeAccelerator, Mode, Placement, Precision,
 };
 pub use checkpoint::{Metadata, load_weights};
 pub use event::{Event, Observer, Quiet, Record, Summary};
 pub use experiment::{CHECKPOINT_SECONDS, Experiment, OnNan, TrainSpec};
-pub use files::{NamedTensor, TensorFile, Values};
 pub use folder::{experiment_of, model_file};
 pub use network::{NetworkTask, Predictions, TrainedNetwork};
 pub(crate) use network::{PREPARATION, first_samples};
