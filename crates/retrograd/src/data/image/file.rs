@@ -88,9 +88,9 @@ impl ImageFile {
             .and_then(|file| file.take(8).read_to_end(&mut magic))
             .map_err(Error::io(path, "read"))?;
         if magic.starts_with(b"\x89PNG") {
-            Self::open_png(path, spool)
+            guarded(path, "PNG", || Self::open_png(path, spool))
         } else if magic.starts_with(b"II") || magic.starts_with(b"MM") {
-            Self::open_tiff(path, spool)
+            guarded(path, "TIFF", || Self::open_tiff(path, spool))
         } else if magic.starts_with(b"\x93NUMPY") {
             Self::open_npy(path, spool)
         } else {
@@ -145,20 +145,32 @@ impl ImageFile {
     }
 
     fn open_png(path: &Path, spool: &Arc<Spool>) -> Result<Self> {
-        use image::DynamicImage;
-        let bad = |e: image::ImageError| Error::file(path, "PNG", e);
-        let mut reader = image::ImageReader::open(path).map_err(Error::io(path, "open"))?;
-        reader.set_format(image::ImageFormat::Png);
-        let decoded = reader.decode().map_err(bad)?;
-        let (width, height) = (decoded.width() as usize, decoded.height() as usize);
-        let (bits, pixels): (u8, Vec<f32>) = match &decoded {
-            DynamicImage::ImageLuma8(p) => (8, p.iter().map(|&v| f32::from(v)).collect()),
-            DynamicImage::ImageLuma16(p) => (16, p.iter().map(|&v| f32::from(v)).collect()),
-            DynamicImage::ImageLumaA8(_)
-            | DynamicImage::ImageRgb8(_)
-            | DynamicImage::ImageRgba8(_) => (8, luminance(decoded.to_rgb8().as_raw(), 3)),
-            _ => (16, luminance(decoded.to_rgb16().as_raw(), 3)),
+        /// The bytes that a decoded image may take.
+        const MAX_BYTES: usize = 512 << 20;
+        let bad = |e: png::DecodingError| Error::file(path, "PNG", e);
+        let reader = BufReader::new(File::open(path).map_err(Error::io(path, "open"))?);
+        let limits = png::Limits { bytes: MAX_BYTES };
+        let mut decoder = png::Decoder::new_with_limits(reader, limits);
+        // Palettes become colours, and fewer bits become 8.
+        decoder.set_transformations(png::Transformations::EXPAND);
+        let mut reader = decoder.read_info().map_err(bad)?;
+        let (width, height) = reader.info().size();
+        let size = reader.output_buffer_size().filter(|&n| n <= MAX_BYTES);
+        let size = size.ok_or_else(|| {
+            let problem = format!("{width} × {height} pixels, needs at most {MAX_BYTES} bytes");
+            Error::file(path, "PNG", problem)
+        })?;
+        let mut bytes = vec![0; size];
+        reader.next_frame(&mut bytes).map_err(bad)?;
+        let (colour, depth) = reader.output_color_type();
+        let (bits, pixels) = if depth == png::BitDepth::Sixteen {
+            let words = bytes.chunks_exact(2);
+            let words: Vec<u16> = words.map(|b| u16::from_be_bytes([b[0], b[1]])).collect();
+            (16, luminance(&words, colour.samples()))
+        } else {
+            (8, luminance(&bytes, colour.samples()))
         };
+        let (width, height) = (width as usize, height as usize);
         let file = Self::spooled(path, width, height, 1, Format::Png { bits }, spool)?;
         file.spool_run(0, 0, 0, &pixels)?;
         Ok(file)
@@ -441,6 +453,17 @@ impl ImageFile {
         )?;
         Ok(image)
     }
+}
+
+/// Runs a decoder that is not ours: where it panics on a broken file, that is an error like any
+/// other. What it had spooled is never read.
+pub(super) fn guarded<X>(path: &Path, kind: &str, decode: impl FnOnce() -> Result<X>) -> Result<X> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref().copied());
+        let problem = format!("its decoder gave up: {}", text.unwrap_or("a broken file"));
+        Err(Error::file(path, kind, problem))
+    })
 }
 
 /// Rec. 709 luminance of pixels of 1 (grey), 2 (grey, alpha), 3 or 4 (RGB, RGB with alpha) samples.

@@ -101,8 +101,9 @@ impl ImageWriter {
                         "1: a PNG holds a single image",
                     ));
                 }
-                write_png(&mut file, width, height, bits, &pixels)
+                let bytes = write_png(width, height, bits, &pixels)
                     .map_err(|e| Error::file(path, "PNG", e))?;
+                file.write_all(&bytes).map_err(Error::io(path, "write"))?;
             }
             Format::Tiff { bits } => write_tiff(&mut file, width, height, bits, &pixels)
                 .map_err(|e| Error::file(path, "TIFF", e))?,
@@ -121,22 +122,38 @@ impl ImageWriter {
 }
 
 fn write_png(
-    out: &mut impl Write,
     width: usize,
     height: usize,
     bits: u8,
     pixels: &[f32],
-) -> image::ImageResult<()> {
-    use image::{ExtendedColorType, ImageEncoder};
-    let encoder = image::codecs::png::PngEncoder::new(std::io::BufWriter::new(out));
-    let (w, h) = (width as u32, height as u32);
-    if bits == 8 {
-        let bytes: Vec<u8> = pixels.iter().map(|v| v.round_ties_even() as u8).collect();
-        encoder.write_image(&bytes, w, h, ExtendedColorType::L8)
+) -> Result<Vec<u8>, png::EncodingError> {
+    let whole = pixels.iter().map(|v| v.round_ties_even());
+    let (depth, samples): (_, Vec<u8>) = if bits == 8 {
+        (png::BitDepth::Eight, whole.map(|v| v as u8).collect())
     } else {
-        let words: Vec<u16> = pixels.iter().map(|v| v.round_ties_even() as u16).collect();
-        encoder.write_image(bytemuck::cast_slice(&words), w, h, ExtendedColorType::L16)
-    }
+        let words = whole.flat_map(|v| (v as u16).to_be_bytes());
+        (png::BitDepth::Sixteen, words.collect())
+    };
+    encode_png([width, height], png::ColorType::Grayscale, depth, &samples)
+}
+
+/// The bytes of a PNG file; samples of 16 bits are big-endian.
+pub(crate) fn encode_png(
+    [width, height]: [usize; 2],
+    colour: png::ColorType,
+    depth: png::BitDepth,
+    samples: &[u8],
+) -> Result<Vec<u8>, png::EncodingError> {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width as u32, height as u32);
+    encoder.set_color(colour);
+    encoder.set_depth(depth);
+    encoder.set_compression(png::Compression::Fast);
+    encoder.set_filter(png::Filter::Adaptive);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(samples)?;
+    writer.finish()?;
+    Ok(bytes)
 }
 
 fn write_tiff(
