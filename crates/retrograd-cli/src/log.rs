@@ -18,15 +18,11 @@
 //! | `done` | `run`, `report`, `summary` of a run that was trained |
 //! | `warning`, `error` | `text`; an error also `code`, the exit code |
 
-use std::fmt::{Debug, Write};
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
 
 /// How things are said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,11 +35,10 @@ pub struct Style {
 
 static STYLE: OnceLock<(Style, Instant)> = OnceLock::new();
 
-/// Sets the style, and shows the library's warnings as the command shows its own.
+/// Sets the style.
 pub fn install(style: Style) {
-    // Both fail only where they are there already, and nothing else sets them.
+    // Fails only where it is set already, and nothing else sets it.
     let _ = STYLE.set((style, Instant::now()));
-    let _ = tracing::subscriber::set_global_default(Warnings);
 }
 
 /// The style in use.
@@ -115,38 +110,5 @@ fn painted(text: &str, colour: &str) -> String {
         format!("\x1b[1;{colour}m{text}\x1b[0m")
     } else {
         text.to_string()
-    }
-}
-
-struct Warnings;
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // Dependencies warn about their own affairs (drivers that aren't there).
-        *metadata.level() <= Level::WARN && metadata.target().starts_with("retrograd")
-    }
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, event: &Event<'_>) {
-        let mut message = Message(String::new());
-        event.record(&mut message);
-        warn(&message.0);
-    }
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
-struct Message(String);
-
-impl Visit for Message {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // Writing to a string cannot fail.
-        let _ = match field.name() {
-            "message" => write!(self.0, "{value:?}"),
-            name => write!(self.0, " {name}={value:?}"),
-        };
     }
 }

@@ -7,7 +7,7 @@ mod common;
 use std::path::Path;
 
 use common::{experiment, run};
-use retrograd::train::{TensorFile, Values};
+use retrograd::train::TensorFile;
 
 const TRAIN: &str = "optimizer = { kind = \"sgd\", lr = 0.05, momentum = 0.9 }\nepochs = 4";
 
@@ -21,12 +21,8 @@ fn train(folder: &Path, args: &[&str]) -> (String, String) {
 /// Weights and optimizer state of a run's checkpoint, by name.
 fn state(run: &Path) -> Vec<(String, Vec<f64>)> {
     let file = TensorFile::read(&run.join("checkpoint.safetensors")).unwrap();
-    let wide = |values: &Values| match values {
-        Values::F32(v) => v.iter().map(|&v| f64::from(v)).collect(),
-        Values::F64(v) => v.clone(),
-    };
-    let tensors = file.tensors.iter();
-    tensors.map(|t| (t.name.clone(), wide(&t.values))).collect()
+    let tensors = file.tensors.into_iter();
+    tensors.map(|t| (t.name, t.values.to_f64())).collect()
 }
 
 /// The largest difference of two states of the same names.

@@ -132,6 +132,7 @@ pub mod graph;
 pub mod kan;
 pub mod layer;
 pub mod layout;
+mod linalg;
 pub mod logic;
 pub mod loss;
 pub mod loss_image;

@@ -129,6 +129,15 @@ fn every_truncation_of_a_binary_file_is_an_error() {
     }
 }
 
+/// An NPY file of a header and 64 zero bytes.
+fn npy_file(header: &str) -> Vec<u8> {
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes.extend([0; 64]);
+    bytes
+}
+
 #[test]
 fn lying_headers_cost_nothing() {
     // 2³² − 1 images of 2³² − 1 squared: beyond 64 bits. And 4 GB that are not there.
@@ -140,13 +149,6 @@ fn lying_headers_cost_nothing() {
     assert!(!read_idx(&[0, 0, 8, 255, 0, 0]));
     // The header's own length, 4 GB.
     assert!(!read_npy(b"\x93NUMPY\x02\x00\xff\xff\xff\xff{'descr'"));
-    let npy = |header: &str| {
-        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-        bytes.extend((header.len() as u16).to_le_bytes());
-        bytes.extend(header.as_bytes());
-        bytes.extend([0; 64]);
-        bytes
-    };
     for shape in [
         "(99999999999,)",
         "(18446744073709551615, 18446744073709551615)",
@@ -156,11 +158,28 @@ fn lying_headers_cost_nothing() {
         "(3",
     ] {
         let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
-        assert!(!read_npy(&npy(&header)), "{shape}");
+        assert!(!read_npy(&npy_file(&header)), "{shape}");
     }
     let axes = vec!["1"; 5000].join(",");
     let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({axes}), }}");
-    assert!(!read_npy(&npy(&header)));
+    assert!(!read_npy(&npy_file(&header)));
+    // Braces in braces, as many as a header can have: an error at the first that has no place.
+    let nested = "{".repeat(65_535);
+    assert!(!read_npy(&npy_file(&nested)));
+    let nested = format!("{{'descr': {}", &nested[..65_000]);
+    let error = npy::decode(path(), &npy_file(&nested)).unwrap_err();
+    assert!(
+        error.to_string().contains("hostile.file: byte 20"),
+        "{error}"
+    );
+    // A longer header than plain numbers can need, all of it there.
+    let mut long = b"\x93NUMPY\x02\x00\x00\x00\x01\x00".to_vec();
+    long.resize(long.len() + (1 << 16), b' ');
+    let error = npy::decode(path(), &long).unwrap_err().to_string();
+    assert!(
+        error.contains("byte 8") && error.contains("65535"),
+        "{error}"
+    );
     let tensors = |length: u64, header: &str| {
         let mut bytes = length.to_le_bytes().to_vec();
         bytes.extend(header.as_bytes());

@@ -19,6 +19,39 @@ pub enum Values {
     U8(Vec<u8>),
 }
 
+impl Values {
+    /// In f32, rounded.
+    pub fn to_f32(&self) -> Vec<f32> {
+        match self {
+            Values::F32(v) => v.clone(),
+            Values::F64(v) => v.iter().map(|&v| v as f32).collect(),
+            Values::I64(v) => v.iter().map(|&v| v as f32).collect(),
+            Values::U8(v) => v.iter().map(|&v| v.into()).collect(),
+        }
+    }
+
+    /// In f64, exactly but for integers beyond 2⁵³.
+    pub fn to_f64(&self) -> Vec<f64> {
+        match self {
+            Values::F32(v) => v.iter().map(|&v| v.into()).collect(),
+            Values::F64(v) => v.clone(),
+            Values::I64(v) => v.iter().map(|&v| v as f64).collect(),
+            Values::U8(v) => v.iter().map(|&v| v.into()).collect(),
+        }
+    }
+
+    /// As files have them.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        const { assert!(cfg!(target_endian = "little"), "files are little-endian") };
+        match self {
+            Values::F32(v) => bytemuck::cast_slice(v),
+            Values::F64(v) => bytemuck::cast_slice(v),
+            Values::I64(v) => bytemuck::cast_slice(v),
+            Values::U8(v) => v,
+        }
+    }
+}
+
 /// An array with its shape, the last axis fastest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {

@@ -77,6 +77,11 @@ impl<'a> Cursor<'a> {
         Cursor { path, bytes, at: 0 }
     }
 
+    /// The file, for messages.
+    pub fn path(&self) -> &'a Path {
+        self.path
+    }
+
     /// The byte reached.
     pub fn at(&self) -> usize {
         self.at

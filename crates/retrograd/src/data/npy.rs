@@ -5,6 +5,7 @@
 //! 4), }`. Nothing that it says is believed before the file's length agrees, so a lying header
 //! costs no memory.
 
+use std::io::Write;
 use std::path::Path;
 
 use super::array::{Array, Stored, Values};
@@ -13,6 +14,10 @@ use super::files::{self, Cursor};
 use crate::{Error, Result};
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
+/// The longest header that is read: version 1 can have no longer one, and plain numbers need none.
+const MAX_HEADER: usize = u16::MAX as usize;
+/// No file's numbers start later than that.
+pub(super) const MAX_START: usize = MAGIC.len() + 2 + 4 + MAX_HEADER;
 
 /// Reads an NPY file.
 pub fn read(path: impl AsRef<Path>) -> Result<Array> {
@@ -23,64 +28,12 @@ pub fn read(path: impl AsRef<Path>) -> Result<Array> {
 /// Reads an NPY file's bytes; `path` is for messages.
 pub fn decode(path: &Path, bytes: &[u8]) -> Result<Array> {
     let mut cursor = Cursor::new(path, bytes);
-    let magic = cursor.take(MAGIC.len(), "an NPY file's first word")?;
-    if magic != MAGIC {
-        return Err(Error::file(
-            path,
-            "byte 0",
-            format!("got {magic:02x?}, an NPY file starts with {MAGIC:02x?}"),
-        ));
-    }
-    let [major, minor] = cursor.array("the version")?;
-    let header_len = match major {
-        1 => usize::from(u16::from_le_bytes(cursor.array("the header's length")?)),
-        2 | 3 => u32::from_le_bytes(cursor.array("the header's length")?) as usize,
-        _ => {
-            return Err(Error::file(
-                path,
-                "byte 6",
-                format!("got version {major}.{minor}, needs 1, 2 or 3"),
-            ));
-        }
-    };
-    let header_start = cursor.at();
-    let header = cursor.take(header_len, "the header")?;
-    let header = std::str::from_utf8(header).map_err(|e| {
-        Error::file(
-            path,
-            format!("byte {}", header_start + e.valid_up_to()),
-            "the header is not text",
-        )
-    })?;
-    let header = Header::parse(header).map_err(|(at, problem)| {
-        Error::file(path, format!("byte {}", header_start + at), problem)
-    })?;
-    let (stored, big) = number_type(&header.descr).ok_or_else(|| {
-        Error::file(
-            path,
-            "header, 'descr'",
-            format!(
-                "got {:?}, needs a type of real numbers, such as '<f4', '<f8', '<i8', '|u1' or '|b1'",
-                header.descr
-            ),
-        )
-    })?;
-    let count = size_of(&header.shape);
-    let size = count.and_then(|n| n.checked_mul(stored.size()));
-    let size = size.ok_or_else(|| {
-        Error::file(
-            path,
-            "header, 'shape'",
-            format!("{:?} is more than this machine can count", header.shape),
-        )
-    })?;
+    let header = Header::read(&mut cursor)?;
     let start = cursor.at();
-    let data = cursor.take(
-        size,
-        &format!("the shape {:?} of type {:?}", header.shape, header.descr),
-    )?;
+    let what = format!("the shape {:?} of type {:?}", header.shape, header.descr);
+    let data = cursor.take(header.size, &what)?;
     cursor.end("the array")?;
-    let values = stored.decode(path, data, start, big)?;
+    let values = header.stored.decode(path, data, start, header.big)?;
     let array = Array::new(header.shape, values)?;
     Ok(if header.fortran_order {
         array.first_axis_slowest()
@@ -91,18 +44,29 @@ pub fn decode(path: &Path, bytes: &[u8]) -> Result<Array> {
 
 /// Writes an array, whole or not at all.
 pub fn write(path: impl AsRef<Path>, array: &Array) -> Result<()> {
-    files::write_whole(path, |w| w.write_all(&encode(array)))
+    files::write_whole(path, |w| write_to(w, &array.shape, &array.values))
 }
 
 /// The bytes of an NPY file.
 pub fn encode(array: &Array) -> Vec<u8> {
-    let (descr, data): (&str, Vec<u8>) = match &array.values {
-        Values::F32(v) => ("<f4", v.iter().flat_map(|x| x.to_le_bytes()).collect()),
-        Values::F64(v) => ("<f8", v.iter().flat_map(|x| x.to_le_bytes()).collect()),
-        Values::I64(v) => ("<i8", v.iter().flat_map(|x| x.to_le_bytes()).collect()),
-        Values::U8(v) => ("|u1", v.clone()),
+    let mut bytes = Vec::new();
+    write_to(&mut bytes, &array.shape, &array.values).expect("memory takes every byte");
+    bytes
+}
+
+/// Writes an NPY file's bytes.
+pub(super) fn write_to(
+    w: &mut (impl Write + ?Sized),
+    shape: &[usize],
+    values: &Values,
+) -> std::io::Result<()> {
+    let descr = match values {
+        Values::F32(_) => "<f4",
+        Values::F64(_) => "<f8",
+        Values::I64(_) => "<i8",
+        Values::U8(_) => "|u1",
     };
-    let sizes: Vec<String> = array.shape.iter().map(usize::to_string).collect();
+    let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
     // Python writes a tuple of one as (3,).
     let comma = if sizes.len() == 1 { "," } else { "" };
     let mut header = format!(
@@ -114,13 +78,12 @@ pub fn encode(array: &Array) -> Vec<u8> {
     let padding = 63 - (before + header.len()) % 64;
     header.extend(std::iter::repeat_n(' ', padding));
     header.push('\n');
-    let mut bytes = MAGIC.to_vec();
-    bytes.extend([1, 0]);
+    w.write_all(MAGIC)?;
+    w.write_all(&[1, 0])?;
     // A shape whose text reaches 65 kB can't come from an array in memory.
-    bytes.extend((header.len() as u16).to_le_bytes());
-    bytes.extend(header.as_bytes());
-    bytes.extend(data);
-    bytes
+    w.write_all(&(header.len() as u16).to_le_bytes())?;
+    w.write_all(header.as_bytes())?;
+    w.write_all(values.bytes())
 }
 
 /// The type and whether it is big-endian.
@@ -150,11 +113,19 @@ fn number_type(descr: &str) -> Option<(Stored, bool)> {
     Some((stored, big))
 }
 
-#[derive(Debug, PartialEq)]
-struct Header {
+/// What stands before the numbers.
+#[derive(Debug)]
+pub(super) struct Header {
+    /// The numbers' type, in NumPy's words.
     descr: String,
-    fortran_order: bool,
-    shape: Vec<usize>,
+    pub stored: Stored,
+    /// Whether the numbers are big-endian.
+    pub big: bool,
+    /// Whether the first axis is fastest.
+    pub fortran_order: bool,
+    pub shape: Vec<usize>,
+    /// Bytes of all numbers.
+    pub size: usize,
 }
 
 /// A place in the header and what is wrong there.
@@ -246,52 +217,96 @@ impl Literals<'_> {
         }
         Ok(sizes)
     }
-}
 
-impl Header {
-    fn parse(text: &str) -> Result<Self, Problem> {
-        let mut literals = Literals { text, at: 0 };
+    /// The whole dictionary: type, order and shape. Every byte is passed once, and nothing nests:
+    /// the time is linear in the length.
+    fn header(mut self) -> Result<(String, bool, Vec<usize>), Problem> {
         let (mut descr, mut fortran_order, mut shape) = (None, None, None);
-        literals.expect("{")?;
-        while !literals.passes("}") {
-            let key = literals.string()?;
-            literals.expect(":")?;
+        self.expect("{")?;
+        while !self.passes("}") {
+            let key = self.string()?;
+            self.expect(":")?;
             match key.as_str() {
                 "descr" => {
-                    descr = Some(literals.string().map_err(|(at, _)| {
-                        (
-                            at,
-                            "the array holds records or objects; needs plain numbers".into(),
-                        )
-                    })?)
+                    let records = "the array holds records or objects; needs plain numbers";
+                    descr = Some(self.string().map_err(|(at, _)| (at, records.into()))?);
                 }
-                "fortran_order" => fortran_order = Some(literals.boolean()?),
-                "shape" => shape = Some(literals.tuple()?),
+                "fortran_order" => fortran_order = Some(self.boolean()?),
+                "shape" => shape = Some(self.tuple()?),
                 _ => {
                     let needed = "one of 'descr', 'fortran_order' and 'shape'";
-                    return Err((
-                        literals.at,
-                        format!("the header has the key {key:?}, needs {needed}"),
-                    ));
+                    let problem = format!("the header has the key {key:?}, needs {needed}");
+                    return Err((self.at, problem));
                 }
             }
-            if !literals.passes(",") {
-                literals.expect("}")?;
+            if !self.passes(",") {
+                self.expect("}")?;
                 break;
             }
         }
-        if !literals.rest().is_empty() {
-            return literals.problem("its end");
+        if !self.rest().is_empty() {
+            return self.problem("its end");
         }
-        match (descr, fortran_order, shape) {
-            (Some(descr), Some(fortran_order), Some(shape)) => Ok(Header {
-                descr,
-                fortran_order,
-                shape,
-            }),
-            (None, ..) => Err((0, "the header has no 'descr'".into())),
-            (_, None, _) => Err((0, "the header has no 'fortran_order'".into())),
-            (.., None) => Err((0, "the header has no 'shape'".into())),
+        let absent = |key: &str| (0, format!("the header has no '{key}'"));
+        Ok((
+            descr.ok_or_else(|| absent("descr"))?,
+            fortran_order.ok_or_else(|| absent("fortran_order"))?,
+            shape.ok_or_else(|| absent("shape"))?,
+        ))
+    }
+}
+
+impl Header {
+    /// Reads the start of a file, up to the numbers. What is promised there is not yet compared
+    /// with the file's length.
+    pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
+        let path = cursor.path();
+        let magic = cursor.take(MAGIC.len(), "an NPY file's first word")?;
+        if magic != MAGIC {
+            let problem = format!("got {magic:02x?}, an NPY file starts with {MAGIC:02x?}");
+            return Err(Error::file(path, "byte 0", problem));
         }
+        let [major, minor] = cursor.array("the version")?;
+        let start = cursor.at();
+        let length = match major {
+            1 => u16::from_le_bytes(cursor.array("the header's length")?).into(),
+            2 | 3 => u32::from_le_bytes(cursor.array("the header's length")?) as usize,
+            _ => {
+                let problem = format!("got version {major}.{minor}, needs 1, 2 or 3");
+                return Err(Error::file(path, "byte 6", problem));
+            }
+        };
+        if length > MAX_HEADER {
+            let problem = format!("got a header of {length} bytes, needs at most {MAX_HEADER}");
+            return Err(Error::file(path, format!("byte {start}"), problem));
+        }
+        let start = cursor.at();
+        let text = std::str::from_utf8(cursor.take(length, "the header")?).map_err(|e| {
+            let at = format!("byte {}", start + e.valid_up_to());
+            Error::file(path, at, "the header is not text")
+        })?;
+        let (descr, fortran_order, shape) = Literals { text, at: 0 }
+            .header()
+            .map_err(|(at, problem)| Error::file(path, format!("byte {}", start + at), problem))?;
+        let (stored, big) = number_type(&descr).ok_or_else(|| {
+            let problem = format!(
+                "got {descr:?}, needs a type of real numbers, such as '<f4', '<f8', '<i8', '|u1' or '|b1'"
+            );
+            Error::file(path, "header, 'descr'", problem)
+        })?;
+        let size = size_of(&shape).and_then(|n| n.checked_mul(stored.size()));
+        let size = size.ok_or_else(|| {
+            let problem =
+                format!("the header promises {shape:?}, which is more than this machine can count");
+            Error::file(path, "header, 'shape'", problem)
+        })?;
+        Ok(Header {
+            descr,
+            stored,
+            big,
+            fortran_order,
+            shape,
+            size,
+        })
     }
 }

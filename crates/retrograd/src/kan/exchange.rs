@@ -14,14 +14,13 @@
 //! PyTorch's own pickles are not read: `safetensors.torch.save_file(model.state_dict(), path)`
 //! writes the file.
 
-use crate::layer::kan::KanSpec;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-
 use super::edges::Layers;
-use crate::layer::kan::uniform_knots;
+use crate::data::Values;
+use crate::data::safetensors::{NamedTensor, TensorFile, Tensors};
+use crate::layer::kan::{KanSpec, uniform_knots};
 use crate::network::{Base, LayerSpec, Network, NetworkSpec, Outside};
 use crate::{Buffer, Error, Model, Result};
 
@@ -34,44 +33,41 @@ pub enum Exchange {
     Pykan,
 }
 
-struct State<'a> {
-    path: &'a Path,
-    tensors: HashMap<String, (Vec<usize>, Vec<f64>)>,
-}
+/// A file's tensors, taken by name; those that are not asked for may be of any type.
+struct State<'a>(Tensors<'a>);
 
 impl State<'_> {
-    fn get(&self, name: &str, shape: &[usize]) -> Result<&[f64]> {
-        let (found, values) = self
-            .tensors
-            .get(name)
-            .ok_or_else(|| Error::file(self.path, name, "there is no such tensor"))?;
+    fn get(&self, name: &str, shape: &[usize]) -> Result<Vec<f64>> {
+        let found = self.0.shape(name)?;
         if found != shape {
             let problem = format!("shape {found:?}, needs {shape:?}");
-            return Err(Error::file(self.path, name, problem));
+            return Err(self.0.bad(name, problem));
         }
+        let array = self.0.array(name)?;
+        if array.is_integer() {
+            return Err(self.0.bad(name, "whole numbers, needs floats"));
+        }
+        let values = array.values.to_f64();
         if let Some(i) = values.iter().position(|v| !v.is_finite()) {
-            let problem = format!("element {i} is {}", values[i]);
-            return Err(Error::file(self.path, name, problem));
+            return Err(self.0.bad(name, format!("element {i} is {}", values[i])));
         }
         Ok(values)
     }
 
     fn optional(&self, name: &str, shape: &[usize], absent: f64) -> Result<Vec<f64>> {
-        match self.tensors.contains_key(name) {
-            true => Ok(self.get(name, shape)?.to_vec()),
+        match self.0.contains(name) {
+            true => self.get(name, shape),
             false => Ok(vec![absent; shape.iter().product()]),
         }
     }
 
     fn shape(&self, name: &str, rank: usize) -> Result<&[usize]> {
-        match self.tensors.get(name) {
-            Some((shape, _)) if shape.len() == rank && !shape.contains(&0) => Ok(shape),
-            Some((shape, _)) => {
-                let problem = format!("shape {shape:?}, needs {rank} axes");
-                Err(Error::file(self.path, name, problem))
-            }
-            None => Err(Error::file(self.path, name, "there is no such tensor")),
+        let shape = self.0.shape(name)?;
+        if shape.len() != rank || shape.contains(&0) {
+            let problem = format!("shape {shape:?}, needs {rank} axes");
+            return Err(self.0.bad(name, problem));
         }
+        Ok(shape)
     }
 }
 
@@ -93,32 +89,10 @@ struct ReadLayer {
 pub fn read_state(path: impl AsRef<Path>) -> Result<(Network, Vec<f32>, Exchange)> {
     let path = path.as_ref();
     let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
-    let file = SafeTensors::deserialize(&bytes).map_err(|e| Error::file(path, "safetensors", e))?;
-    let mut tensors = HashMap::new();
-    for (name, view) in file.iter() {
-        let values: Vec<f64> = match view.dtype() {
-            Dtype::F32 => view
-                .data()
-                .chunks_exact(4)
-                .map(|b| f64::from(f32::from_le_bytes([b[0], b[1], b[2], b[3]])))
-                .collect(),
-            Dtype::F64 => view
-                .data()
-                .chunks_exact(8)
-                .map(|b| f64::from_le_bytes(b.try_into().expect("8 bytes")))
-                .collect(),
-            other if name.contains("act_fun") || name.starts_with("layers.") => {
-                let problem = format!("type {other:?}, needs F32 or F64");
-                return Err(Error::file(path, name, problem));
-            }
-            _ => continue,
-        };
-        tensors.insert(name.to_string(), (view.shape().to_vec(), values));
-    }
-    let state = State { path, tensors };
-    let kind = if state.tensors.contains_key("layers.0.spline_weight") {
+    let state = State(Tensors::new(path, &bytes)?);
+    let kind = if state.0.contains("layers.0.spline_weight") {
         Exchange::EfficientKan
-    } else if state.tensors.contains_key("act_fun.0.coef") {
+    } else if state.0.contains("act_fun.0.coef") {
         Exchange::Pykan
     } else {
         let needed = "layers.0.spline_weight (efficient-kan) or act_fun.0.coef (pykan)";
@@ -138,7 +112,7 @@ pub fn read_state(path: impl AsRef<Path>) -> Result<(Network, Vec<f32>, Exchange
             ),
             Exchange::Pykan => (format!("act_fun.{n}.coef"), pykan as fn(_, _) -> _),
         };
-        if !state.tensors.contains_key(&present) {
+        if !state.0.contains(&present) {
             break;
         }
         let layer: ReadLayer = layer(&state, n)?;
@@ -178,7 +152,7 @@ fn grid_and_degree(
             "{knots} knots and {bases} coefficients mean degree {degree} and grid {grid}, needs \
              1 to 7 and 1 to 64"
         );
-        return Err(Error::file(state.path, name, problem));
+        return Err(state.0.bad(name, problem));
     }
     Ok((grid, degree))
 }
@@ -189,8 +163,8 @@ fn efficient(state: &State<'_>, n: usize) -> Result<ReadLayer> {
     let (outputs, inputs, bases) = (shape[0], shape[1], shape[2]);
     let knot_count = state.shape(&name("grid"), 2)?[1];
     let (grid, degree) = grid_and_degree(state, &name("grid"), bases, knot_count)?;
-    let knots = state.get(&name("grid"), &[inputs, knot_count])?.to_vec();
-    let mut spline = state.get(&name("spline_weight"), shape)?.to_vec();
+    let knots = state.get(&name("grid"), &[inputs, knot_count])?;
+    let mut spline = state.get(&name("spline_weight"), shape)?;
     let scaler = state.optional(&name("spline_scaler"), &[outputs, inputs], 1.0)?;
     for (own, scale) in spline.chunks_exact_mut(bases).zip(&scaler) {
         for w in own {
@@ -204,9 +178,7 @@ fn efficient(state: &State<'_>, n: usize) -> Result<ReadLayer> {
         degree,
         knots,
         spline,
-        base: state
-            .get(&name("base_weight"), &[outputs, inputs])?
-            .to_vec(),
+        base: state.get(&name("base_weight"), &[outputs, inputs])?,
         bias: vec![0.0; outputs],
     })
 }
@@ -217,18 +189,19 @@ fn pykan(state: &State<'_>, n: usize) -> Result<ReadLayer> {
     let (inputs, outputs, bases) = (shape[0], shape[1], shape[2]);
     let knot_count = state.shape(&name("grid"), 2)?[1];
     let (grid, degree) = grid_and_degree(state, &name("grid"), bases, knot_count)?;
-    let knots = state.get(&name("grid"), &[inputs, knot_count])?.to_vec();
+    let knots = state.get(&name("grid"), &[inputs, knot_count])?;
     let coef = state.get(&name("coef"), shape)?;
     let edge = [inputs, outputs];
     let scale_base = state.get(&name("scale_base"), &edge)?;
     let scale_sp = state.get(&name("scale_sp"), &edge)?;
     let mask = state.optional(&name("mask"), &edge, 1.0)?;
     let symbolic = format!("symbolic_fun.{n}.mask");
-    if let Some((_, values)) = state.tensors.get(&symbolic)
-        && values.iter().any(|&v| v != 0.0)
-    {
-        let problem = "an edge is symbolic; only splines can be imported";
-        return Err(Error::file(state.path, symbolic, problem));
+    if state.0.contains(&symbolic) {
+        let mask = state.0.array(&symbolic)?.values.to_f64();
+        if mask.iter().any(|&v| v != 0.0) {
+            let problem = "an edge is symbolic; only splines can be imported";
+            return Err(state.0.bad(&symbolic, problem));
+        }
     }
     let node = |what: &str, absent| state.optional(&format!("{what}_{n}"), &[outputs], absent);
     let (node_scale, node_bias) = (node("node_scale", 1.0)?, node("node_bias", 0.0)?);
@@ -346,7 +319,7 @@ pub fn write_state(
             "KAN layers alone",
         ));
     }
-    let mut tensors: Vec<(String, Vec<usize>, Vec<f32>)> = Vec::new();
+    let mut tensors = Vec::new();
     for layer in 0..layers.len() {
         let kan = layers.kan(layer);
         let (inputs, outputs, bases) = (kan.inputs, kan.outputs, kan.bases());
@@ -378,10 +351,18 @@ pub fn write_state(
                 .map(|t| t.to_torch(&params[t.range()]))
                 .unwrap_or_default()
         };
+        let mut put = |name: String, shape: Vec<usize>, values: Vec<f32>| {
+            let values = Values::F32(values);
+            tensors.push(NamedTensor {
+                name,
+                shape,
+                values,
+            });
+        };
         match kind {
             Exchange::EfficientKan => {
-                let mut put = |name: &str, shape: Vec<usize>, values: Vec<f32>| {
-                    tensors.push((format!("layers.{layer}.{name}"), shape, values));
+                let mut put = |name: &str, shape, values| {
+                    put(format!("layers.{layer}.{name}"), shape, values);
                 };
                 put("base_weight", vec![outputs, inputs], torch("base_weight"));
                 put(
@@ -408,9 +389,6 @@ pub fn write_state(
                 }
                 let ones = |n: usize| vec![1.0; n];
                 let edge = vec![inputs, outputs];
-                let mut put = |name: String, shape: Vec<usize>, values: Vec<f32>| {
-                    tensors.push((name, shape, values));
-                };
                 let act = |name: &str| format!("act_fun.{layer}.{name}");
                 put(act("grid"), knot_shape, knots);
                 put(act("coef"), vec![inputs, outputs, bases], coef);
@@ -448,20 +426,6 @@ pub fn write_state(
             }
         }
     }
-    let bytes: Vec<Vec<u8>> = tensors
-        .iter()
-        .map(|(_, _, values)| values.iter().flat_map(|v| v.to_le_bytes()).collect())
-        .collect();
-    let views: Vec<(String, TensorView<'_>)> = tensors
-        .iter()
-        .zip(&bytes)
-        .map(|((name, shape, _), bytes)| {
-            TensorView::new(Dtype::F32, shape.clone(), bytes)
-                .map(|view| (name.clone(), view))
-                .map_err(|e| Error::file(path, name, e))
-        })
-        .collect::<Result<_>>()?;
-    let bytes =
-        safetensors::serialize(views, None).map_err(|e| Error::file(path, "safetensors", e))?;
-    std::fs::write(path, bytes).map_err(Error::io(path, "write"))
+    let metadata = BTreeMap::new();
+    TensorFile { metadata, tensors }.write(path)
 }

@@ -5,13 +5,13 @@
 //! share a scale, the largest magnitude over 127, and are off by half of it at most. Knots, biases
 //! and all sums stay f32.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
 use super::edges::Layers;
+use crate::data::safetensors::{self, Dtype, Tensors};
 use crate::layer::kan::Kan;
 use crate::layer::kan::basis::Tile;
 use crate::layer::kan::frozen::{Half, Stored, Weights, forward_single};
@@ -415,7 +415,7 @@ impl FrozenKan {
             });
         }
         let text = |v: serde_json::Result<String>| v.map_err(|e| Error::file(path, "metadata", e));
-        let metadata = HashMap::from([
+        let metadata = BTreeMap::from([
             ("format".to_string(), FORMAT.to_string()),
             ("layers".to_string(), text(serde_json::to_string(&shapes))?),
             (
@@ -423,17 +423,10 @@ impl FrozenKan {
                 text(serde_json::to_string(&self.precision))?,
             ),
         ]);
-        let views: Vec<(String, TensorView<'_>)> = tensors
+        let tensors = tensors
             .iter()
-            .map(|(name, dtype, shape, bytes)| {
-                TensorView::new(*dtype, shape.clone(), bytes)
-                    .map(|view| (name.clone(), view))
-                    .map_err(|e| Error::file(path, name, e))
-            })
-            .collect::<Result<_>>()?;
-        let bytes = safetensors::serialize(views, Some(metadata))
-            .map_err(|e| Error::file(path, "safetensors", e))?;
-        std::fs::write(path, bytes).map_err(Error::io(path, "write"))
+            .map(|(name, dtype, shape, bytes)| (&name[..], *dtype, &shape[..], &bytes[..]));
+        safetensors::write(path, &metadata, tensors.collect())
     }
 
     /// Reads it back; every shape is checked.
@@ -441,11 +434,8 @@ impl FrozenKan {
         let path = path.as_ref();
         let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
         let bad = |at: &str, problem: String| Error::file(path, at, problem);
-        let (_, header) = SafeTensors::read_metadata(&bytes)
-            .map_err(|e| bad("safetensors header", e.to_string()))?;
-        let file =
-            SafeTensors::deserialize(&bytes).map_err(|e| bad("safetensors", e.to_string()))?;
-        let metadata = header.metadata().clone().unwrap_or_default();
+        let file = Tensors::new(path, &bytes)?;
+        let metadata = file.metadata();
         let text = |key: &str| -> Result<&String> {
             metadata
                 .get(key)
@@ -464,22 +454,9 @@ impl FrozenKan {
                 "sizes that don't follow one another".into(),
             ));
         }
-        let raw = |name: &str, dtype: Dtype, shape: &[usize]| -> Result<&[u8]> {
-            let view = file.tensor(name).map_err(|e| bad(name, e.to_string()))?;
-            if view.dtype() != dtype || view.shape() != shape {
-                let got = format!("{:?} {:?}", view.dtype(), view.shape());
-                return Err(bad(name, format!("got {got}, needs {dtype:?} {shape:?}")));
-            }
-            // The view borrows from the file's bytes, which live as long.
-            let data = view.data();
-            let start = data.as_ptr() as usize - bytes.as_ptr() as usize;
-            Ok(&bytes[start..start + data.len()])
-        };
         let f32s = |name: &str, shape: &[usize]| -> Result<Vec<f32>> {
-            let values: Vec<f32> = raw(name, Dtype::F32, shape)?
-                .chunks_exact(4)
-                .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-                .collect();
+            file.exactly(name, Dtype::F32, shape)?;
+            let values = file.array(name)?.values.to_f32();
             match values.iter().position(|v| !v.is_finite()) {
                 Some(i) => Err(bad(name, format!("element {i} is {}", values[i]))),
                 None => Ok(values),
@@ -504,10 +481,8 @@ impl FrozenKan {
             );
             if s.free_knots {
                 let name = format!("{n}.knots");
-                let knots: Vec<f64> = raw(&name, Dtype::F64, &[s.inputs, kan.knot_count()])?
-                    .chunks_exact(8)
-                    .map(|b| f64::from_le_bytes(b.try_into().expect("8 bytes")))
-                    .collect();
+                file.exactly(&name, Dtype::F64, &[s.inputs, kan.knot_count()])?;
+                let knots = file.array(&name)?.values.to_f64();
                 let increases = |t: &[f64]| t.windows(2).all(|w| w[0] < w[1]);
                 if !knots.chunks_exact(kan.knot_count()).all(increases) {
                     return Err(bad(&name, "knots that don't increase".into()));
@@ -519,7 +494,7 @@ impl FrozenKan {
             let has_base = s.base != Base::None;
             let (spline, base) = (format!("{n}.spline_weight"), format!("{n}.base_weight"));
             let bytes_of = |name: &str, dtype, shape: &[usize], wanted: bool| match wanted {
-                true => raw(name, dtype, shape),
+                true => file.exactly(name, dtype, shape),
                 false => Ok(&[][..]),
             };
             let kept = match precision {
@@ -572,9 +547,9 @@ impl FrozenKan {
             layers.push(FrozenLayer { kan, kept, bias });
         }
         let inputs = shapes[0].inputs;
-        let normalise = match file.tensor("mean") {
-            Ok(_) => Some((f32s("mean", &[inputs])?, f32s("inverse_std", &[inputs])?)),
-            Err(_) => None,
+        let normalise = match file.contains("mean") {
+            true => Some((f32s("mean", &[inputs])?, f32s("inverse_std", &[inputs])?)),
+            false => None,
         };
         Ok(Self::build(precision, normalise, layers))
     }

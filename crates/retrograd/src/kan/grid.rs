@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::edges::Layers;
 use crate::layer::kan::KanSpec;
 use crate::layer::kan::{Kan, reference};
+use crate::linalg::{cholesky, cholesky_solve};
 use crate::network::{LayerSpec, Network};
 use crate::{Buffer, Error, Model, Result};
 
@@ -346,7 +347,8 @@ fn refit_input(
     for a in 0..n {
         gram[a * n + a] += 1e-13 * trace.max(f64::MIN_POSITIVE);
     }
-    cholesky_solve(&mut gram, &mut right, n, outputs);
+    cholesky(&mut gram, n, f64::MIN_POSITIVE);
+    cholesky_solve(&gram, &mut right, n, outputs);
     for m in 0..n {
         for j in 0..outputs {
             new_weights[(input * n + m) * outputs + j] = right[m * outputs + j] as f32;
@@ -369,33 +371,4 @@ fn refit_input(
         }
     }
     (largest, squares, size, count)
-}
-
-/// Solves gram·x = right in place for several right sides; gram is symmetric, positive definite.
-pub(super) fn cholesky_solve(gram: &mut [f64], right: &mut [f64], n: usize, columns: usize) {
-    for r in 0..n {
-        for c in 0..=r {
-            let done: f64 = (0..c).map(|k| gram[r * n + k] * gram[c * n + k]).sum();
-            let value = gram[r * n + c] - done;
-            gram[r * n + c] = if r == c {
-                value.max(f64::MIN_POSITIVE).sqrt()
-            } else {
-                value / gram[c * n + c]
-            };
-        }
-    }
-    for j in 0..columns {
-        for r in 0..n {
-            let done: f64 = (0..r)
-                .map(|k| gram[r * n + k] * right[k * columns + j])
-                .sum();
-            right[r * columns + j] = (right[r * columns + j] - done) / gram[r * n + r];
-        }
-        for r in (0..n).rev() {
-            let done: f64 = (r + 1..n)
-                .map(|k| gram[k * n + r] * right[k * columns + j])
-                .sum();
-            right[r * columns + j] = (right[r * columns + j] - done) / gram[r * n + r];
-        }
-    }
 }

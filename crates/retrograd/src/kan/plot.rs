@@ -2,6 +2,7 @@
 //! it matters. As SVG, and the same lines as PNG.
 
 use super::edges::{Edge, EdgeImportance, Layers, curve};
+use crate::data::image::encode_png;
 use crate::network::Network;
 use crate::{Error, Result};
 
@@ -255,11 +256,11 @@ pub fn plot_png(
 ) -> Result<Vec<u8>> {
     const SCALE: f64 = 2.0;
     let scene = scene(network, params, x, options)?;
-    let size = [scene.width, scene.height].map(|v| (v * SCALE).ceil() as u32);
+    let [width, height] = [scene.width, scene.height].map(|v| (v * SCALE).ceil() as usize);
     let mut ink = Canvas {
-        width: size[0] as usize,
-        height: size[1] as usize,
-        dark: vec![0.0; size[0] as usize * size[1] as usize],
+        width,
+        height,
+        dark: vec![0.0; width * height],
     };
     for shape in &scene.shapes {
         match shape {
@@ -297,12 +298,9 @@ pub fn plot_png(
         .iter()
         .map(|d| (255.0 * (1.0 - d.min(1.0))).round() as u8)
         .collect();
-    let mut bytes = std::io::Cursor::new(Vec::new());
-    image::GrayImage::from_raw(size[0], size[1], pixels)
-        .ok_or_else(|| Error::invalid("picture", format!("{size:?} pixels"), "a size that fits"))?
-        .write_to(&mut bytes, image::ImageFormat::Png)
-        .map_err(|e| Error::invalid("picture", e, "a PNG"))?;
-    Ok(bytes.into_inner())
+    let (grey, depth) = (png::ColorType::Grayscale, png::BitDepth::Eight);
+    encode_png([width, height], grey, depth, &pixels)
+        .map_err(|e| Error::invalid("picture", e, "a PNG"))
 }
 
 struct Canvas {

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use crate::linalg::{cholesky, cholesky_solve};
+
 /// A function of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Function {
@@ -353,7 +355,8 @@ fn refine(
         for r in 0..4 {
             damped[r * 4 + r] += damping * gram[r * 4 + r] + 1e-12 * n;
         }
-        super::grid::cholesky_solve(&mut damped, &mut right, 4, 1);
+        cholesky(&mut damped, 4, f64::MIN_POSITIVE);
+        cholesky_solve(&damped, &mut right, 4, 1);
         let next: [f64; 4] = std::array::from_fn(|r| p[r] + right[r]);
         let next_error = mean_square(&next);
         if next_error < error {

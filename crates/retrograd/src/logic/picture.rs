@@ -1,9 +1,7 @@
 //! Patterns as text for terminals, as PNG strips and as animated GIFs.
 
-use image::codecs::gif::{GifEncoder, Repeat};
-use image::{Delay, Frame, Rgb, RgbImage, Rgba, RgbaImage};
-
 use super::BitGrid;
+use crate::data::image::encode_png;
 use crate::{Error, Result};
 
 /// Colours of a cell whose first channel is 0 and 1.
@@ -70,49 +68,66 @@ pub fn strip(grids: &[BitGrid], read: usize) -> Result<Vec<u8>> {
     let scale = scale(width, 128);
     let gap = 6;
     let columns = grids.len() * (width * scale + gap) + gap;
-    let mut image = RgbImage::from_pixel(
-        columns as u32,
-        (height * scale + 2 * gap) as u32,
-        Rgb([0xff; 3]),
-    );
+    let rows = height * scale + 2 * gap;
+    let mut pixels = vec![[0xff; 3]; columns * rows];
     for (i, grid) in grids.iter().enumerate() {
         for y in 0..height * scale {
             for x in 0..width * scale {
-                let place = (gap + i * (width * scale + gap) + x) as u32;
-                let cell = colour(grid, y / scale, x / scale, read);
-                image.put_pixel(place, (gap + y) as u32, Rgb(cell));
+                let place = gap + i * (width * scale + gap) + x;
+                pixels[(gap + y) * columns + place] = colour(grid, y / scale, x / scale, read);
             }
         }
     }
-    let mut bytes = std::io::Cursor::new(Vec::new());
-    image
-        .write_to(&mut bytes, image::ImageFormat::Png)
-        .map_err(|e| Error::invalid("strip of pictures", e, "a picture that PNG can hold"))?;
-    Ok(bytes.into_inner())
+    let (rgb, depth) = (png::ColorType::Rgb, png::BitDepth::Eight);
+    encode_png([columns, rows], rgb, depth, pixels.as_flattened())
+        .map_err(|e| Error::invalid("strip of pictures", e, "a picture that PNG can hold"))
 }
 
 /// Grids one after the other, as the bytes of an animated GIF that repeats.
 pub fn gif(grids: &[BitGrid], read: usize, milliseconds: u32) -> Result<Vec<u8>> {
-    let bad = |e| Error::invalid("animation", e, "a picture that GIF can hold");
-    let mut bytes = Vec::new();
-    let mut encoder = GifEncoder::new_with_speed(&mut bytes, 30);
-    encoder.set_repeat(Repeat::Infinite).map_err(bad)?;
-    for (i, grid) in grids.iter().enumerate() {
+    let needed = "a picture that GIF can hold";
+    let bad = |e: gif::EncodingError| Error::invalid("animation", e, needed);
+    let size = |grid: &BitGrid| -> Result<[u16; 2]> {
         let scale = scale(grid.width(), 320);
-        let mut image = RgbaImage::new(
-            (grid.width() * scale) as u32,
-            (grid.height() * scale) as u32,
-        );
-        for (x, y, pixel) in image.enumerate_pixels_mut() {
-            let [r, g, b] = colour(grid, y as usize / scale, x as usize / scale, read);
-            *pixel = Rgba([r, g, b, 255]);
+        let [width, height] = [grid.width(), grid.height()].map(|n| u16::try_from(n * scale));
+        let size = width.and_then(|width| Ok([width, height?]));
+        size.map_err(|e| Error::invalid("animation", e, needed))
+    };
+    let mut bytes = Vec::new();
+    let Some(first) = grids.first() else {
+        return Ok(bytes);
+    };
+    let [width, height] = size(first)?;
+    let mut encoder = gif::Encoder::new(&mut bytes, width, height, &[]).map_err(bad)?;
+    encoder.set_repeat(gif::Repeat::Infinite).map_err(bad)?;
+    for (i, grid) in grids.iter().enumerate() {
+        let ([width, height], scale) = (size(grid)?, scale(grid.width(), 320));
+        // Eight colours at most: a cell reads three bits.
+        let mut palette: Vec<[u8; 3]> = Vec::new();
+        let mut indices = Vec::new();
+        for y in 0..usize::from(height) {
+            for x in 0..usize::from(width) {
+                let colour = colour(grid, y / scale, x / scale, read);
+                let known = palette.iter().position(|&c| c == colour);
+                indices.push(known.unwrap_or(palette.len()) as u8);
+                if known.is_none() {
+                    palette.push(colour);
+                }
+            }
         }
         // The last picture stays for a while.
         let last = i + 1 == grids.len();
-        let delay = Delay::from_numer_denom_ms(if last { 1500 } else { milliseconds }, 1);
-        encoder
-            .encode_frame(Frame::from_parts(image, 0, 0, delay))
-            .map_err(bad)?;
+        let delay = if last { 1500 } else { milliseconds } / 10;
+        let frame = gif::Frame {
+            delay: delay.try_into().unwrap_or(u16::MAX),
+            dispose: gif::DisposalMethod::Background,
+            width,
+            height,
+            palette: Some(palette.as_flattened().to_vec()),
+            buffer: indices.into(),
+            ..gif::Frame::default()
+        };
+        encoder.write_frame(&frame).map_err(bad)?;
     }
     drop(encoder);
     Ok(bytes)

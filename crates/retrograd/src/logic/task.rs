@@ -9,7 +9,7 @@ use super::gates::{GATES, NAMES, hardest};
 use super::hard::{Program, active_gates, gate_counts};
 use super::patterns::{Goal, LogicData, Start};
 use super::{BitGrid, HardCircuit, LogicBatch, LogicCa, LogicSpec, channel_target, picture};
-use crate::data::write_whole;
+use crate::data::{csv, write_whole};
 use crate::rng::Key;
 use crate::train::{Content, Example, Experiment, Figure, Findings, Metrics, Specimen, Task};
 use crate::{Error, Loss, Result};
@@ -395,8 +395,8 @@ struct History {
 }
 
 fn read_metrics(path: &Path) -> Option<History> {
-    let mut reader = csv::Reader::from_path(path).ok()?;
-    let header = reader.headers().ok()?.clone();
+    let mut records = csv::records(path).into_iter();
+    let header = records.next()?;
     let column = |name: &str| header.iter().position(|h| h == name);
     let (epoch, soft, hard, best) = (
         column("epoch")?,
@@ -410,8 +410,7 @@ fn read_metrics(path: &Path) -> Option<History> {
         first: None,
         since: None,
     };
-    for record in reader.records() {
-        let record = record.ok()?;
+    for record in records {
         let kept = record.get(best)? == "1";
         if kept || !decided {
             history.soft = record.get(soft)?.parse().ok()?;

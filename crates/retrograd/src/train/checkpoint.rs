@@ -10,8 +10,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::accelerator::CarriedScale;
-use super::files::{NamedTensor, TensorFile, Values};
+
 use super::step::find_bad;
+use crate::data::Values;
+use crate::data::safetensors::{NamedTensor, TensorFile};
 use crate::optim::Optimizer;
 use crate::{Buffer, Error, Layout, Model, Result};
 

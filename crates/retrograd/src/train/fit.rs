@@ -11,13 +11,12 @@ use std::time::{Duration, Instant};
 use super::checkpoint::{
     Best, Progress, make_checkpoint, take_progress, take_residual, take_weights, weights_file,
 };
-use super::files::TensorFile;
 use super::folder::{MetricsFile, RunFolder};
 use super::report;
 use super::step::{BadNumber, Clip, Stepper, find_bad};
 use super::{
     Accelerator, Arrived, CHECKPOINT_SECONDS, Carried, Event, Example, Experiment, Mode, Observer,
-    OnNan, Placement, Record, Specimen, Start, Summary, Task, TrainSpec, Verification,
+    OnNan, Placement, Record, Specimen, Start, Summary, Task, TensorFile, TrainSpec, Verification,
 };
 use crate::rng::Key;
 use crate::verify::{self, Link, Report, Row};

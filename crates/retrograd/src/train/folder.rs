@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::{Experiment, Record};
-use crate::data::{UNFINISHED, write_whole};
+use crate::data::{UNFINISHED, csv, write_whole};
 use crate::{Error, Result};
 
 const EXPERIMENT: &str = "experiment.toml";
@@ -211,13 +211,10 @@ impl MetricsFile {
     /// The records up to a step, from an earlier part of the run. Rows that a crash cut off, and
     /// those beyond the step, are left out: they will be computed again.
     pub fn read(path: &Path, up_to: u64) -> Vec<Record> {
-        let Ok(mut reader) = csv::ReaderBuilder::new().flexible(true).from_path(path) else {
+        let mut rows = csv::records(path).into_iter();
+        let Some(header) = rows.next() else {
             return Vec::new();
         };
-        let Ok(header) = reader.headers().cloned() else {
-            return Vec::new();
-        };
-        let rows = reader.records().map_while(|row| row.ok());
         rows.filter_map(|row| {
             let parse = |name: &str| -> Option<f64> {
                 let column = header.iter().position(|h| h == name)?;
@@ -230,8 +227,8 @@ impl MetricsFile {
                 lr: parse("lr")?,
                 metrics: header
                     .iter()
-                    .filter(|h| !BEFORE.contains(h) && !AFTER.contains(h))
-                    .filter_map(|h| Some((h.to_string(), parse(h)?)))
+                    .filter(|h| !BEFORE.contains(&h.as_str()) && !AFTER.contains(&h.as_str()))
+                    .filter_map(|h| Some((h.clone(), parse(h)?)))
                     .collect(),
                 best: parse("best")? == 1.0,
                 seconds: parse("seconds")?,

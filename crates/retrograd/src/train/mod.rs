@@ -8,7 +8,6 @@ mod accelerator;
 mod checkpoint;
 mod event;
 mod experiment;
-mod files;
 mod fit;
 mod folder;
 mod network;
@@ -20,6 +19,8 @@ mod task;
 mod tests;
 mod verification;
 
+pub use crate::data::Values;
+pub use crate::data::safetensors::{NamedTensor, TensorFile};
 pub(crate) use accelerator::no_gpu;
 pub use accelerator::{
     Accelerator, Arrived, Carried, CarriedScale, Mode, Placement, Precision, Start,
@@ -27,7 +28,6 @@ pub use accelerator::{
 pub use checkpoint::{Metadata, load_weights};
 pub use event::{Event, Observer, Quiet, Record, Summary};
 pub use experiment::{CHECKPOINT_SECONDS, Experiment, OnNan, TrainSpec};
-pub use files::{NamedTensor, TensorFile, Values};
 pub use folder::{experiment_of, model_file};
 pub(crate) use network::{More, Scoring, TableData};
 pub use network::{NetworkTask, Predictions, TrainedNetwork};

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
 
+use crate::data::safetensors::TensorFile;
 use crate::optim::OptimizerSpec;
-use crate::scalar::cast;
 use crate::{Error, Loss, Model, Result, Target};
 
 /// A tensor of a bundle, its values as f64 (integers too: they are below 2⁵³).
@@ -72,11 +71,7 @@ impl Bundle {
     /// The same from a file's content.
     pub fn from_bytes(path: &Path, bytes: &[u8]) -> Result<Self> {
         let bad = |at: &str, problem: String| Error::file(path, at, problem);
-        let (_, header) = SafeTensors::read_metadata(bytes)
-            .map_err(|e| bad("safetensors header", e.to_string()))?;
-        let file =
-            SafeTensors::deserialize(bytes).map_err(|e| bad("safetensors", e.to_string()))?;
-        let metadata = header.metadata().clone().unwrap_or_default();
+        let TensorFile { metadata, tensors } = TensorFile::decode(path, bytes)?;
         let text = |key: &str| {
             metadata.get(key).ok_or_else(|| {
                 bad(
@@ -129,18 +124,10 @@ impl Bundle {
                 },
             );
         }
-        let mut tensors = BTreeMap::new();
-        for (name, view) in file.iter() {
-            let values = decode(view.dtype(), view.data())
-                .ok_or_else(|| bad(name, format!("type {:?} is not supported", view.dtype())))?;
-            tensors.insert(
-                name.to_string(),
-                Array {
-                    shape: view.shape().to_vec(),
-                    values,
-                },
-            );
-        }
+        let tensors = tensors.into_iter().map(|t| {
+            let (shape, values) = (t.shape, t.values.to_f64());
+            (t.name, Array { shape, values })
+        });
         Ok(Bundle {
             path: path.to_path_buf(),
             format,
@@ -149,7 +136,7 @@ impl Bundle {
             steps: task.steps,
             optimizers,
             source: metadata.get("source").cloned().unwrap_or_default(),
-            tensors,
+            tensors: tensors.collect(),
         })
     }
 
@@ -266,28 +253,4 @@ pub struct Case<M: Model> {
 pub trait FromBundle: Model + Sized {
     /// Builds the model and the batch, everything checked.
     fn from_bundle(bundle: &Bundle) -> Result<Case<Self>>;
-}
-
-fn decode(dtype: Dtype, data: &[u8]) -> Option<Vec<f64>> {
-    macro_rules! numbers {
-        ($t:ty) => {
-            data.chunks_exact(size_of::<$t>())
-                .map(|b| <$t>::from_le_bytes(b.try_into().expect("a chunk of its size")) as f64)
-                .collect()
-        };
-    }
-    Some(match dtype {
-        Dtype::F64 => numbers!(f64),
-        Dtype::F32 => numbers!(f32),
-        Dtype::I64 => numbers!(i64),
-        Dtype::I32 => numbers!(i32),
-        Dtype::U8 => cast_bytes(data),
-        Dtype::BOOL => cast_bytes(data),
-        _ => return None,
-    })
-}
-
-fn cast_bytes(data: &[u8]) -> Vec<f64> {
-    let values: Vec<f32> = data.iter().map(|&b| f32::from(b)).collect();
-    cast(&values)
 }

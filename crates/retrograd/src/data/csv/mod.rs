@@ -21,6 +21,7 @@ use super::files::{self, did_you_mean, list, quote};
 use crate::{Error, Result};
 use text::{Rows, detect};
 
+pub(crate) use text::records;
 pub use text::write;
 
 /// How the text of a table is understood.

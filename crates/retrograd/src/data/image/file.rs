@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use super::{Format, Image, Rect};
+use crate::data::files::Cursor;
 use crate::data::mrc::MrcFile;
+use crate::data::npy;
 use crate::{Error, Result};
 
 /// An unnamed temporary file that holds the pixels of many decoded images.
@@ -86,9 +88,9 @@ impl ImageFile {
             .and_then(|file| file.take(8).read_to_end(&mut magic))
             .map_err(Error::io(path, "read"))?;
         if magic.starts_with(b"\x89PNG") {
-            Self::open_png(path, spool)
+            guarded(path, "PNG", || Self::open_png(path, spool))
         } else if magic.starts_with(b"II") || magic.starts_with(b"MM") {
-            Self::open_tiff(path, spool)
+            guarded(path, "TIFF", || Self::open_tiff(path, spool))
         } else if magic.starts_with(b"\x93NUMPY") {
             Self::open_npy(path, spool)
         } else {
@@ -143,20 +145,32 @@ impl ImageFile {
     }
 
     fn open_png(path: &Path, spool: &Arc<Spool>) -> Result<Self> {
-        use image::DynamicImage;
-        let bad = |e: image::ImageError| Error::file(path, "PNG", e);
-        let mut reader = image::ImageReader::open(path).map_err(Error::io(path, "open"))?;
-        reader.set_format(image::ImageFormat::Png);
-        let decoded = reader.decode().map_err(bad)?;
-        let (width, height) = (decoded.width() as usize, decoded.height() as usize);
-        let (bits, pixels): (u8, Vec<f32>) = match &decoded {
-            DynamicImage::ImageLuma8(p) => (8, p.iter().map(|&v| f32::from(v)).collect()),
-            DynamicImage::ImageLuma16(p) => (16, p.iter().map(|&v| f32::from(v)).collect()),
-            DynamicImage::ImageLumaA8(_)
-            | DynamicImage::ImageRgb8(_)
-            | DynamicImage::ImageRgba8(_) => (8, luminance(decoded.to_rgb8().as_raw(), 3)),
-            _ => (16, luminance(decoded.to_rgb16().as_raw(), 3)),
+        /// The bytes that a decoded image may take.
+        const MAX_BYTES: usize = 512 << 20;
+        let bad = |e: png::DecodingError| Error::file(path, "PNG", e);
+        let reader = BufReader::new(File::open(path).map_err(Error::io(path, "open"))?);
+        let limits = png::Limits { bytes: MAX_BYTES };
+        let mut decoder = png::Decoder::new_with_limits(reader, limits);
+        // Palettes become colours, and fewer bits become 8.
+        decoder.set_transformations(png::Transformations::EXPAND);
+        let mut reader = decoder.read_info().map_err(bad)?;
+        let (width, height) = reader.info().size();
+        let size = reader.output_buffer_size().filter(|&n| n <= MAX_BYTES);
+        let size = size.ok_or_else(|| {
+            let problem = format!("{width} × {height} pixels, needs at most {MAX_BYTES} bytes");
+            Error::file(path, "PNG", problem)
+        })?;
+        let mut bytes = vec![0; size];
+        reader.next_frame(&mut bytes).map_err(bad)?;
+        let (colour, depth) = reader.output_color_type();
+        let (bits, pixels) = if depth == png::BitDepth::Sixteen {
+            let words = bytes.chunks_exact(2);
+            let words: Vec<u16> = words.map(|b| u16::from_be_bytes([b[0], b[1]])).collect();
+            (16, luminance(&words, colour.samples()))
+        } else {
+            (8, luminance(&bytes, colour.samples()))
         };
+        let (width, height) = (width as usize, height as usize);
         let file = Self::spooled(path, width, height, 1, Format::Png { bits }, spool)?;
         file.spool_run(0, 0, 0, &pixels)?;
         Ok(file)
@@ -290,10 +304,22 @@ impl ImageFile {
 
     fn open_npy(path: &Path, spool: &Arc<Spool>) -> Result<Self> {
         let bad = |problem: String| Error::file(path, "NPY", problem);
-        let reader = BufReader::new(File::open(path).map_err(Error::io(path, "open"))?);
-        let npy = npyz::NpyFile::new(reader).map_err(|e| bad(e.to_string()))?;
-        let shape: Vec<usize> = npy.shape().iter().map(|&n| n as usize).collect();
-        if npy.order() != npyz::Order::C {
+        let mut reader = BufReader::new(File::open(path).map_err(Error::io(path, "open"))?);
+        let mut start = Vec::new();
+        (&mut reader)
+            .take(npy::MAX_START as u64)
+            .read_to_end(&mut start)
+            .map_err(Error::io(path, "read"))?;
+        let mut cursor = Cursor::new(path, &start);
+        let npy::Header {
+            stored,
+            big,
+            fortran_order,
+            shape,
+            size,
+            ..
+        } = npy::Header::read(&mut cursor)?;
+        if fortran_order {
             return Err(bad("columns first, needs rows first (C order)".to_string()));
         }
         let (sections, height, width) = match shape[..] {
@@ -305,66 +331,29 @@ impl ImageFile {
                 )));
             }
         };
-        // An element takes a byte at least: what the header promises is believed only so far.
         let length = std::fs::metadata(path)
             .map_err(Error::io(path, "look at"))?
             .len();
-        let promised = shape
-            .iter()
-            .try_fold(1_u64, |n, &size| n.checked_mul(size as u64));
-        if promised.is_none_or(|n| n > length) {
+        let mut at = cursor.at();
+        if length.saturating_sub(at as u64) < size as u64 {
             return Err(bad(format!(
                 "the header promises the shape {shape:?}, the file has only {length} bytes"
             )));
         }
         let file = Self::spooled(path, width, height, sections, Format::Npy, spool)?;
         // Rows go to the spool as they are read: an array of any size needs little memory.
-        macro_rules! try_types {
-            ($npy:expr; $($t:ty => $convert:expr),*) => {{
-                let npy = $npy;
-                $(let npy = match npy.try_data::<$t>() {
-                    Ok(numbers) => {
-                        let convert: fn($t) -> f32 = $convert;
-                        return file.spool_numbers(numbers.map(|v| v.map(convert)));
-                    }
-                    Err(npy) => npy,
-                };)*
-                npy
-            }};
+        let mut row = vec![0; width * stored.size()];
+        let io = Error::io(path, "read");
+        reader.seek(SeekFrom::Start(at as u64)).map_err(io)?;
+        for y in 0..sections * height {
+            reader
+                .read_exact(&mut row)
+                .map_err(Error::io(path, "read"))?;
+            let pixels = stored.decode(path, &row, at, big)?.to_f32();
+            file.spool_run(y / height, y % height, 0, &pixels)?;
+            at += row.len();
         }
-        let npy = try_types!(npy;
-            f32 => |v| v, f64 => |v| v as f32, u8 => f32::from, u16 => f32::from,
-            i8 => f32::from, i16 => f32::from, i32 => |v| v as f32, u32 => |v| v as f32,
-            i64 => |v| v as f32, u64 => |v| v as f32);
-        Err(bad(format!("type {}, needs numbers", npy.dtype().descr())))
-    }
-
-    /// Spools all pixels in their order.
-    fn spool_numbers(
-        self,
-        mut numbers: impl Iterator<Item = std::io::Result<f32>>,
-    ) -> Result<Self> {
-        let mut row = vec![0.0; self.width];
-        for y in 0..self.sections * self.height {
-            for (x, value) in row.iter_mut().enumerate() {
-                *value = match numbers.next() {
-                    Some(Ok(v)) => v,
-                    _ => {
-                        let element = y * self.width + x;
-                        return Err(Error::file(
-                            &self.path,
-                            format!("element {element}"),
-                            format!(
-                                "the file ends here; its header promises {} elements",
-                                self.sections * self.height * self.width
-                            ),
-                        ));
-                    }
-                };
-            }
-            self.spool_run(y / self.height, y % self.height, 0, &row)?;
-        }
-        Ok(self)
+        Ok(file)
     }
 
     /// An entry whose pixels are still to be spooled.
@@ -464,6 +453,17 @@ impl ImageFile {
         )?;
         Ok(image)
     }
+}
+
+/// Runs a decoder that is not ours: where it panics on a broken file, that is an error like any
+/// other. What it had spooled is never read.
+pub(super) fn guarded<X>(path: &Path, kind: &str, decode: impl FnOnce() -> Result<X>) -> Result<X> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref().copied());
+        let problem = format!("its decoder gave up: {}", text.unwrap_or("a broken file"));
+        Err(Error::file(path, kind, problem))
+    })
 }
 
 /// Rec. 709 luminance of pixels of 1 (grey), 2 (grey, alpha), 3 or 4 (RGB, RGB with alpha) samples.

@@ -15,6 +15,7 @@ use std::path::Path;
 
 pub use file::{ImageFile, Spool};
 pub use writer::ImageWriter;
+pub(crate) use writer::encode_png;
 
 use super::mrc::Header;
 use crate::{Error, Result};

@@ -4,7 +4,9 @@ use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 
 use super::Format;
+use crate::data::Values;
 use crate::data::mrc::{Header, Mode, MrcWriter, temporary_beside};
+use crate::data::npy;
 use crate::{Error, Result};
 
 /// Writes an image file row by row. MRC needs no more memory than a row; the other formats are
@@ -99,17 +101,17 @@ impl ImageWriter {
                         "1: a PNG holds a single image",
                     ));
                 }
-                write_png(&mut file, width, height, bits, &pixels)
+                let bytes = write_png(width, height, bits, &pixels)
                     .map_err(|e| Error::file(path, "PNG", e))?;
+                file.write_all(&bytes).map_err(Error::io(path, "write"))?;
             }
             Format::Tiff { bits } => write_tiff(&mut file, width, height, bits, &pixels)
                 .map_err(|e| Error::file(path, "TIFF", e))?,
             Format::Npy => {
-                let shape: Vec<u64> = match sections {
-                    1 => vec![height as u64, width as u64],
-                    n => vec![n as u64, height as u64, width as u64],
-                };
-                write_npy(&mut file, &shape, &pixels).map_err(Error::io(path, "write"))?;
+                let shape = [sections, height, width];
+                let shape = &shape[usize::from(sections == 1)..];
+                npy::write_to(&mut file, shape, &Values::F32(pixels))
+                    .map_err(Error::io(path, "write"))?;
             }
             Format::Mrc(_) | Format::Memory => unreachable!("written row by row"),
         }
@@ -120,22 +122,38 @@ impl ImageWriter {
 }
 
 fn write_png(
-    out: &mut impl Write,
     width: usize,
     height: usize,
     bits: u8,
     pixels: &[f32],
-) -> image::ImageResult<()> {
-    use image::{ExtendedColorType, ImageEncoder};
-    let encoder = image::codecs::png::PngEncoder::new(std::io::BufWriter::new(out));
-    let (w, h) = (width as u32, height as u32);
-    if bits == 8 {
-        let bytes: Vec<u8> = pixels.iter().map(|v| v.round_ties_even() as u8).collect();
-        encoder.write_image(&bytes, w, h, ExtendedColorType::L8)
+) -> Result<Vec<u8>, png::EncodingError> {
+    let whole = pixels.iter().map(|v| v.round_ties_even());
+    let (depth, samples): (_, Vec<u8>) = if bits == 8 {
+        (png::BitDepth::Eight, whole.map(|v| v as u8).collect())
     } else {
-        let words: Vec<u16> = pixels.iter().map(|v| v.round_ties_even() as u16).collect();
-        encoder.write_image(bytemuck::cast_slice(&words), w, h, ExtendedColorType::L16)
-    }
+        let words = whole.flat_map(|v| (v as u16).to_be_bytes());
+        (png::BitDepth::Sixteen, words.collect())
+    };
+    encode_png([width, height], png::ColorType::Grayscale, depth, &samples)
+}
+
+/// The bytes of a PNG file; samples of 16 bits are big-endian.
+pub(crate) fn encode_png(
+    [width, height]: [usize; 2],
+    colour: png::ColorType,
+    depth: png::BitDepth,
+    samples: &[u8],
+) -> Result<Vec<u8>, png::EncodingError> {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width as u32, height as u32);
+    encoder.set_color(colour);
+    encoder.set_depth(depth);
+    encoder.set_compression(png::Compression::Fast);
+    encoder.set_filter(png::Filter::Adaptive);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(samples)?;
+    writer.finish()?;
+    Ok(bytes)
 }
 
 fn write_tiff(
@@ -162,15 +180,4 @@ fn write_tiff(
         }
     }
     Ok(())
-}
-
-fn write_npy(out: &mut impl Write, shape: &[u64], pixels: &[f32]) -> std::io::Result<()> {
-    use npyz::WriterBuilder;
-    let mut writer = npyz::WriteOptions::<f32>::new()
-        .default_dtype()
-        .shape(shape)
-        .writer(std::io::BufWriter::new(out))
-        .begin_nd()?;
-    writer.extend(pixels.iter().copied())?;
-    writer.finish()
 }

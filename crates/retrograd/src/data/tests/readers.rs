@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{says, table};
 use crate::data::csv::{Kind, Reading, Summary, Table};
-use crate::data::safetensors::Tensors;
+use crate::data::safetensors::{NamedTensor, TensorFile, Tensors};
 use crate::data::{Array, Values, idx, npy};
 
 #[test]
@@ -328,4 +328,52 @@ fn safetensors_by_name() {
         Tensors::new(path, &bytes[..5]).map(|_| ()),
         &["byte 0", "5 are left"],
     );
+}
+
+fn tensor_file() -> TensorFile {
+    TensorFile {
+        metadata: [("format".to_string(), "test".to_string())].into(),
+        tensors: vec![
+            NamedTensor {
+                name: "0.weight".into(),
+                shape: vec![3],
+                values: Values::F32(vec![1.0, -2.5, f32::MIN_POSITIVE]),
+            },
+            NamedTensor {
+                name: "0.knots".into(),
+                shape: vec![1, 2],
+                values: Values::F64(vec![0.1, 1e-300]),
+            },
+        ],
+    }
+}
+
+#[test]
+fn tensors_come_back_as_they_were_written_and_twice_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.safetensors");
+    let file = tensor_file();
+    file.write(&path).unwrap();
+    let first = std::fs::read(&path).unwrap();
+    let again = TensorFile::read(&path).unwrap();
+    assert_eq!(again.metadata, file.metadata);
+    assert_eq!(again.get("0.weight"), file.get("0.weight"));
+    assert_eq!(again.get("0.knots"), file.get("0.knots"));
+    again.write(&path).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), first);
+    let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(names.len(), 1, "the temporary file is gone");
+}
+
+#[test]
+fn every_truncation_of_tensors_is_an_error_that_names_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.safetensors");
+    tensor_file().write(&path).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    for len in 0..whole.len() {
+        std::fs::write(&path, &whole[..len]).unwrap();
+        let message = TensorFile::read(&path).unwrap_err().to_string();
+        assert!(message.contains("a.safetensors"), "{message}");
+    }
 }

@@ -73,6 +73,7 @@ pub use spec::KanSpec;
 use crate::layer::{
     Backward, Describe, Forward, Layer, Saved, TENSORS, TensorSpec, check_shape, uniform,
 };
+use crate::linalg::{cholesky, cholesky_solve};
 use crate::network::{Base, Outside};
 use crate::rng::Stream;
 use crate::{Buffer, Error, Kernels, Result, Scalar};
@@ -239,13 +240,18 @@ impl Kan {
                 let x = knots[self.degree + p];
                 reference::basis(self.degree, &knots, x, row, &mut unused);
             }
-            let solve = GramInverse::new(&rows);
+            // (A·Aᵀ)⁻¹ by Cholesky; A is the bases at the points, and has full row rank.
+            let dot = |r: usize, c: usize| rows[r].iter().zip(&rows[c]).map(|(a, b)| a * b).sum();
+            let mut gram: Vec<f64> = (0..points * points)
+                .map(|e| dot(e / points, e % points))
+                .collect();
+            cholesky(&mut gram, points, 1e-12);
             for j in 0..self.outputs {
-                let noise: Vec<f64> = (0..points)
+                let mut z: Vec<f64> = (0..points)
                     .map(|_| (stream.uniform() - 0.5) * 0.1 / self.grid as f64)
                     .collect();
                 let scale = stream.range(-bound, bound);
-                let z = solve.apply(&noise);
+                cholesky_solve(&gram, &mut z, points, 1);
                 for m in 0..bases {
                     let c: f64 = rows.iter().zip(&z).map(|(row, z)| row[m] * z).sum();
                     weights[(j * self.inputs + i) * bases + m] = (scale * c) as f32;
@@ -253,44 +259,6 @@ impl Kan {
             }
         }
         weights
-    }
-}
-
-/// (A·Aᵀ)⁻¹ by Cholesky, for a small A of full row rank.
-struct GramInverse {
-    lower: Vec<Vec<f64>>,
-}
-
-impl GramInverse {
-    fn new(rows: &[Vec<f64>]) -> Self {
-        let n = rows.len();
-        let mut lower = vec![vec![0.0; n]; n];
-        for r in 0..n {
-            for c in 0..=r {
-                let dot: f64 = rows[r].iter().zip(&rows[c]).map(|(a, b)| a * b).sum();
-                let done: f64 = (0..c).map(|k| lower[r][k] * lower[c][k]).sum();
-                lower[r][c] = if r == c {
-                    (dot - done).max(1e-12).sqrt()
-                } else {
-                    (dot - done) / lower[c][c]
-                };
-            }
-        }
-        GramInverse { lower }
-    }
-
-    fn apply(&self, b: &[f64]) -> Vec<f64> {
-        let (l, n) = (&self.lower, b.len());
-        let mut z = b.to_vec();
-        for r in 0..n {
-            let done: f64 = (0..r).map(|k| l[r][k] * z[k]).sum();
-            z[r] = (z[r] - done) / l[r][r];
-        }
-        for r in (0..n).rev() {
-            let done: f64 = (r + 1..n).map(|k| l[k][r] * z[k]).sum();
-            z[r] = (z[r] - done) / l[r][r];
-        }
-        z
     }
 }
 

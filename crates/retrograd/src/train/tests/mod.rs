@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 mod failures;
 
-use super::files::TensorFile;
 use super::*;
 use crate::rng::Key;
 use crate::{Buffer, Error, Grads, Layout, Loss, Model, Pass, Result, Scalar, Target};

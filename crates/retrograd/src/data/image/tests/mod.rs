@@ -98,15 +98,128 @@ fn stacks_keep_their_sections_apart() {
 fn colours_become_luminance() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("colour.png");
-    let mut picture = ::image::RgbImage::new(2, 1);
-    picture.put_pixel(0, 0, ::image::Rgb([10, 20, 30]));
-    picture.put_pixel(1, 0, ::image::Rgb([200, 200, 200]));
-    picture.save(&path).unwrap();
+    let samples = [10, 20, 30, 200, 200, 200];
+    let png = encode_png([2, 1], png::ColorType::Rgb, png::BitDepth::Eight, &samples);
+    std::fs::write(&path, png.unwrap()).unwrap();
     let file = ImageFile::open(&path, &spool()).unwrap();
     let pixels = file.read_section(0).unwrap().pixels;
     assert_eq!(
         pixels,
         [0.2126 * 10.0 + 0.7152 * 20.0 + 0.0722 * 30.0, 200.0]
+    );
+}
+
+/// A PNG file of 2 × 2 pixels, chunk by chunk: its last four header bytes before the interlacing
+/// are its bits, its kind of colours and twice 0.
+fn png_file(bits: u8, colours: u8, interlaced: u8, chunks: &[(&str, &[u8])]) -> Vec<u8> {
+    let header = [0, 0, 0, 2, 0, 0, 0, 2, bits, colours, 0, 0, interlaced];
+    let mut bytes = b"\x89PNG\r\n\x1a\n".to_vec();
+    let mut chunk = |kind: &str, data: &[u8]| {
+        let start = bytes.len() + 4;
+        bytes.extend((data.len() as u32).to_be_bytes());
+        bytes.extend(kind.as_bytes());
+        bytes.extend(data);
+        let mut sum = flate2::Crc::new();
+        sum.update(&bytes[start..]);
+        bytes.extend(sum.sum().to_be_bytes());
+    };
+    chunk("IHDR", &header);
+    for (kind, data) in chunks {
+        if *kind == "IDAT" {
+            let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), Default::default());
+            std::io::Write::write_all(&mut packed, data).unwrap();
+            chunk(kind, &packed.finish().unwrap());
+        } else {
+            chunk(kind, data);
+        }
+    }
+    chunk("IEND", &[]);
+    bytes
+}
+
+#[test]
+fn every_kind_of_png_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kind.png");
+    let read = |bytes: Vec<u8>| {
+        std::fs::write(&path, bytes).unwrap();
+        let file = ImageFile::open(&path, &spool()).unwrap();
+        (file.format.clone(), file.read_section(0).unwrap().pixels)
+    };
+    let (eight, sixteen) = (Format::Png { bits: 8 }, Format::Png { bits: 16 });
+    // Every row starts with its filter, 0.
+    let one_bit = [0, 0x40, 0, 0x80];
+    assert_eq!(
+        read(png_file(1, 0, 0, &[("IDAT", &one_bit)])),
+        (eight.clone(), vec![0.0, 255.0, 255.0, 0.0])
+    );
+    // Adam7: the first pixel; the second of the first row; the second row.
+    let passes = [0, 10, 0, 20, 0, 30, 40];
+    assert_eq!(
+        read(png_file(8, 0, 1, &[("IDAT", &passes)])),
+        (eight.clone(), vec![10.0, 20.0, 30.0, 40.0])
+    );
+    let words = [0, 1, 2, 0, 3, 0, 255, 255, 4, 0];
+    assert_eq!(
+        read(png_file(16, 0, 0, &[("IDAT", &words)])),
+        (sixteen.clone(), vec![258.0, 3.0, 65535.0, 1024.0])
+    );
+    // What is transparent counts like the rest.
+    let grey_alpha = [0, 9, 0, 8, 255, 0, 7, 128, 6, 1];
+    assert_eq!(
+        read(png_file(8, 4, 0, &[("IDAT", &grey_alpha)])),
+        (eight.clone(), vec![9.0, 8.0, 7.0, 6.0])
+    );
+    let wide = |v: u8| [v, v, v, v, v, v, 0, 77];
+    let rows = [[wide(1), wide(2)].concat(), [wide(3), wide(4)].concat()];
+    let rgba = [&[0][..], &rows[0], &[0], &rows[1]].concat();
+    assert_eq!(
+        read(png_file(16, 6, 0, &[("IDAT", &rgba)])),
+        (sixteen, [1, 2, 3, 4].map(|v| f32::from(v * 257_u16)).into())
+    );
+    let palette: &[u8] = &[5, 5, 5, 10, 20, 30, 0, 0, 100];
+    let [mixed, blue] = [0.2126 * 10.0 + 0.7152 * 20.0 + 0.0722 * 30.0, 7.22_f64];
+    for alpha in [None, Some(("tRNS", &[0, 9][..]))] {
+        let chunks: Vec<_> = [("PLTE", palette)]
+            .into_iter()
+            .chain(alpha)
+            .chain([("IDAT", &[0, 0x10, 0, 0x21][..])])
+            .collect();
+        assert_eq!(
+            read(png_file(4, 3, 0, &chunks)),
+            (
+                eight.clone(),
+                vec![mixed as f32, 5.0, blue as f32, mixed as f32]
+            )
+        );
+    }
+}
+
+/// The crate that decodes PNG panics at this one: an error that names the file all the same.
+#[test]
+fn a_palette_of_half_a_colour_is_an_error_that_names_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("half.png");
+    for palette in [&[1, 2, 3, 4][..], &[1, 2, 3, 4, 5], &[1], &[]] {
+        for alpha in [None, Some(("tRNS", &[7, 7][..]))] {
+            let chunks: Vec<_> = [("PLTE", palette)]
+                .into_iter()
+                .chain(alpha)
+                .chain([("IDAT", &[0, 0x10, 0, 0x10][..])])
+                .collect();
+            std::fs::write(&path, png_file(4, 3, 0, &chunks)).unwrap();
+            if let Err(error) = ImageFile::open(&path, &spool()) {
+                assert!(error.to_string().contains("half.png: PNG"), "{error}");
+            } else {
+                assert!(palette.len() > 3, "a palette of {palette:?} was taken");
+            }
+        }
+    }
+    let panics = || -> Result<()> { panic!("at {}", 7) };
+    let error = file::guarded(&path, "PNG", panics).unwrap_err().to_string();
+    assert!(
+        error.contains("half.png: PNG") && error.contains("at 7"),
+        "{error}"
     );
 }
 
@@ -155,6 +268,12 @@ fn broken_files_are_errors_that_name_them() {
         let text = ImageFile::open(&path, &spool()).unwrap_err().to_string();
         assert!(text.contains("promises"), "{text}");
     }
+    // Braces in braces: the error names the first that has no place.
+    let mut bytes = b"\x93NUMPY\x01\x00\xff\xff".to_vec();
+    bytes.resize(10 + 65_535, b'{');
+    std::fs::write(&path, &bytes).unwrap();
+    let text = ImageFile::open(&path, &spool()).unwrap_err().to_string();
+    assert!(text.contains("broken: byte 11"), "{text}");
     let nan = Image {
         pixels: vec![1.0, f32::NAN],
         width: 2,
