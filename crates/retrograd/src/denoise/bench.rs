@@ -1,15 +1,14 @@
 //! Convolutional networks that denoise images.
 
+use crate::bench::{Device, Prepared, Workload, training};
 use crate::layer::concat::ConcatSpec;
 use crate::layer::pool::MaxPool2dSpec;
 use crate::layer::upsample::UpsampleSpec;
+use crate::network::bench::samples;
 use crate::network::{LayerSpec, Network, NetworkSpec};
 use crate::optim::OptimizerSpec;
 use crate::train::Example;
 use crate::{Loss, Target};
-
-use crate::bench::{Device, Prepared, Workload, training};
-use crate::network::bench::samples;
 
 /// This file's workloads: MSE and Adam throughout.
 pub(crate) const WORKLOADS: &[Workload] = &[
