@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use retrograd::suggest::did_you_mean;
+use retrograd::command::did_you_mean;
 use retrograd::train::{Experiment, experiment_of};
 
 macro_rules! ready {

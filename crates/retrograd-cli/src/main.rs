@@ -6,6 +6,7 @@ mod console;
 mod exit;
 mod experiments;
 mod log;
+mod memory;
 mod progress;
 
 use std::process::ExitCode;
@@ -13,7 +14,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 #[global_allocator]
-static ALLOCATOR: retrograd::memory::Aligned = retrograd::memory::Aligned;
+static ALLOCATOR: memory::Aligned = memory::Aligned;
 
 fn main() -> ExitCode {
     exit::end_quietly_with_the_reader();

@@ -136,18 +136,29 @@ mod linalg;
 pub mod logic;
 pub mod loss;
 pub mod loss_image;
-pub mod memory;
 pub mod model;
 pub mod network;
 pub mod optim;
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the one module that calls rayon and starts threads"
+)]
 pub mod parallel;
 pub(crate) mod plan;
 pub mod rng;
 pub mod scalar;
-pub mod simd;
-pub mod suggest;
+mod simd;
+mod suggest;
 pub mod train;
 pub mod verify;
+
+/// What the `retrograd` command needs of the inside; nothing here is promised to anyone else.
+#[doc(hidden)]
+pub mod command {
+    pub use crate::simd::level_name;
+    pub use crate::suggest::did_you_mean;
+}
 
 pub use error::{Error, Result};
 pub use family::{FAMILIES, Family};

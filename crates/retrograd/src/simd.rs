@@ -5,10 +5,13 @@
 //! [`dispatch!`] with [`level`].
 //!
 //! The functions below are polynomials fitted to the function (minimax, relative error), checked
-//! by a test against f64 over their whole domain: [`ULPS`] is what kernels may count on. NaN stays
+//! by a test against f64 over their whole domain: `ULPS` is what kernels may count on. NaN stays
 //! NaN.
 
 pub use fearless_simd::{Level, Simd, f32x8, f32x16, f64x8, mask32x16, prelude, u32x16};
+
+use std::marker::PhantomData;
+use std::ops::Range;
 
 use fearless_simd::prelude::*;
 
@@ -55,6 +58,7 @@ pub const LANES: usize = 16;
 
 /// The largest error of [`exp`], [`erf`], [`tanh`] and [`sigmoid`], in units in the last place of
 /// the result (measured by this module's test over all of the domain, then rounded up).
+#[cfg(test)]
 pub const ULPS: f64 = 3.0;
 
 /// The best instruction set of this machine.
@@ -384,11 +388,51 @@ pub fn prefetch_line(lines: &[[f32; LANES]], at: usize) {
     let _ = (lines, at);
 }
 
-/// Stores a whole line of numbers to memory without reading it into the caches first, where the
-/// line begins at `y` and the machine can; otherwise as ever. For results that no cache would hold
-/// until they are read. [`fence`] before another thread may read them.
+/// An array that is written past the caches, and not read until all of it is written: such stores
+/// are in no order with others before a fence, and a read of the same numbers must come after it.
+pub struct PastCaches<'a> {
+    out: &'a mut [f32],
+    /// The fence is for the stores of one thread: it stays on it.
+    here: PhantomData<*const ()>,
+}
+
+/// Hands an array to a closure that writes results which no cache would hold until they are read.
+/// Whoever is told afterwards, on whichever thread, finds them there.
+pub fn past_caches<R>(out: &mut [f32], work: impl FnOnce(&mut PastCaches<'_>) -> R) -> R {
+    /// Also where the closure unwinds.
+    struct Fence;
+    impl Drop for Fence {
+        fn drop(&mut self) {
+            #[cfg(target_arch = "x86_64")]
+            #[allow(unsafe_code, reason = "the instruction has no safe form")]
+            // SAFETY: every x86-64 has it.
+            unsafe {
+                std::arch::x86_64::_mm_sfence();
+            }
+        }
+    }
+    let _fence = Fence;
+    let here = PhantomData;
+    work(&mut PastCaches { out, here })
+}
+
+impl PastCaches<'_> {
+    /// Stores the first lanes, as many as the range has numbers: past the caches where they are a
+    /// whole line and the machine can.
+    #[inline(always)]
+    pub fn store<S: Simd>(&mut self, v: f32x16<S>, range: Range<usize>) {
+        let to = &mut self.out[range];
+        match <&mut [f32; LANES]>::try_from(&mut *to) {
+            Ok(line) => stream(v, line),
+            Err(_) => store_short(v, to),
+        }
+    }
+}
+
+/// Stores a whole line without reading it into the caches first, where `y` begins with one. For
+/// [`PastCaches`] alone: what is stored needs the fence.
 #[inline(always)]
-pub fn store_past_caches<S: Simd>(v: f32x16<S>, y: &mut [f32; LANES]) {
+fn stream<S: Simd>(v: f32x16<S>, y: &mut [f32; LANES]) {
     #[cfg(target_arch = "x86_64")]
     if y.as_ptr().addr().is_multiple_of(64) {
         use std::arch::x86_64::{_mm_loadu_ps, _mm_stream_ps};
@@ -408,17 +452,6 @@ pub fn store_past_caches<S: Simd>(v: f32x16<S>, y: &mut [f32; LANES]) {
         return;
     }
     v.store_slice(y);
-}
-
-/// What [`store_past_caches`] stored is there for all threads that are told so afterwards.
-#[inline(always)]
-pub fn fence() {
-    #[cfg(target_arch = "x86_64")]
-    #[allow(unsafe_code, reason = "the instruction has no safe form")]
-    // SAFETY: every x86-64 has it.
-    unsafe {
-        std::arch::x86_64::_mm_sfence();
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use retrograd::bench::{Workload, all};
-use retrograd::suggest::did_you_mean;
+use retrograd::command::did_you_mean;
 
 use crate::bench::{self, Device};
 use crate::exit::{Outcome, Result};

@@ -16,7 +16,7 @@ pub fn run(args: DevicesArgs) -> Result {
     println!(
         "cpu    {} threads, {}",
         retrograd::parallel::threads(),
-        retrograd::simd::level_name()
+        retrograd::command::level_name()
     );
     #[cfg(feature = "gpu")]
     gpus();

@@ -1,7 +1,6 @@
 //! Sums, copies and zeros of whole vectors, in pieces that go to threads.
 
-use crate::layout::{Layout, Tensor};
-use crate::{Scalar, parallel};
+use crate::{Layout, Scalar, parallel};
 
 /// Elements of a piece of a copy or a sum, and from where on pieces go to threads: such work
 /// moves a few numbers a nanosecond, and waking a thread takes some 5 µs.
@@ -19,7 +18,7 @@ pub(crate) fn add<T: Scalar>(to: &mut [T], from: &[T]) {
 /// zeros too are written fastest by each for its share.
 pub(crate) fn zero<T: Scalar>(to: &mut [T], layout: &Layout) {
     let (pieces, parallel) = (to.len().div_ceil(PIECE / 4), to.len() >= PIECE);
-    let tensors = layout.tensors().iter().map(Tensor::range);
+    let tensors = parallel::Tensors::all(layout.tensors());
     parallel::for_each_share([to], tensors, pieces, parallel, |_, [to]| to.fill(T::ZERO));
 }
 

@@ -24,7 +24,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Layout, Result, Scalar, Tensor, parallel};
+use crate::parallel::Tensors;
+use crate::{Error, Layout, Result, Scalar, parallel};
 
 /// An optimizer's kind and constants, as written in files. What is absent has PyTorch's default.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -272,8 +273,7 @@ impl<T: Scalar> Optimizer<T> {
     /// One step at rate `lr` on everything that is not frozen.
     pub fn step(&mut self, params: &mut [T], grads: &[T], layout: &Layout, lr: f64) {
         self.begin();
-        let tensors = layout.tensors().iter().filter(|t| !t.frozen);
-        self.step_tensors(params, grads, tensors.map(Tensor::range), lr);
+        self.step_tensors(params, grads, Tensors::trained(layout.tensors()), lr);
     }
 
     /// Begins a step that is made range by range.
@@ -283,18 +283,12 @@ impl<T: Scalar> Optimizer<T> {
 
     /// The part of the step begun last that concerns a range of the flat vector.
     pub fn step_range(&mut self, params: &mut [T], grads: &[T], range: Range<usize>, lr: f64) {
-        self.step_tensors(params, grads, std::iter::once(range), lr);
+        self.step_tensors(params, grads, Tensors::one(range), lr);
     }
 
-    fn step_tensors(
-        &mut self,
-        params: &mut [T],
-        grads: &[T],
-        tensors: impl Iterator<Item = Range<usize>> + Clone + Send + Sync,
-        lr: f64,
-    ) {
+    fn step_tensors(&mut self, params: &mut [T], grads: &[T], tensors: Tensors<'_>, lr: f64) {
         let update = Update::new(&self.spec, self.steps, lr);
-        let len: usize = tensors.clone().map(|t| t.len()).sum();
+        let len: usize = tensors.ranges().map(|t| t.len()).sum();
         let (pieces, parallel) = (len.div_ceil(CHUNK), len >= PARALLEL);
         match &mut self.state[..] {
             [] => parallel::for_each_share([params], tensors, pieces, parallel, |share, [p]| {

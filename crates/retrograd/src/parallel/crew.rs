@@ -12,16 +12,25 @@
 //!
 //! Both sides write first and then look, in one order that all threads agree on: either the owner
 //! sees the helper inside and waits for it, or the helper sees that the job is closed and does not
-//! touch it.
+//! touch it. loom tries this in all orders that the memory model allows (`tests/loom.rs`):
+//!
+//! ```sh
+//! RUSTFLAGS='--cfg loom' cargo test --release -p retrograd --no-default-features --lib \
+//!     --target-dir target/loom parallel::loom
+//! ```
 
 use std::any::Any;
-use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use super::sync::{
+    self, Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, UnsafeCell, one_order,
+};
 
 /// What a piece of work is given to.
-type Work<'a> = dyn Fn(usize) + Sync + 'a;
+pub(super) type Work<'a> = dyn Fn(usize) + Sync + 'a;
+
+/// A span has 32 bits for the number of a piece.
+pub(super) const MAX_PIECES: usize = u32::MAX as usize;
 
 /// Alone on its cache lines (two, since they are fetched in pairs).
 #[repr(align(128))]
@@ -31,8 +40,8 @@ struct Apart<T>(T);
 struct Span(AtomicU64);
 
 impl Span {
-    fn set(&self, first: usize, end: usize) {
-        let both = first as u64 | (end as u64) << 32;
+    fn set(&self, first: u64, end: u64) {
+        let both = first | end << 32;
         self.0.store(both, Ordering::Relaxed);
     }
 
@@ -60,7 +69,7 @@ impl Span {
     }
 }
 
-/// An owner and its helpers.
+/// What an owner and its helpers share.
 pub(super) struct Crew {
     /// Odd while a job is open.
     epoch: Apart<AtomicU64>,
@@ -81,45 +90,66 @@ unsafe impl Sync for Crew {}
 // SAFETY: the pointer is only followed while a job is open.
 unsafe impl Send for Crew {}
 
-impl Crew {
+/// The one who gives work to a crew. There is one of a crew, and a job borrows it exclusively: no
+/// second job can begin before the first has ended.
+pub(super) struct Owner(Arc<Crew>);
+
+impl Owner {
+    /// Of a new crew.
     pub fn new(members: usize) -> Self {
         let span = || Apart(Span(AtomicU64::new(0)));
-        Crew {
+        assert!((1..=MAX_PIECES).contains(&members), "{members} members");
+        Owner(Arc::new(Crew {
             epoch: Apart(AtomicU64::new(0)),
             inside: Apart(AtomicUsize::new(0)),
             spans: std::iter::repeat_with(span).take(members).collect(),
             job: UnsafeCell::new(None),
             panicked: AtomicBool::new(false),
             panic: Mutex::new(None),
-        }
+        }))
     }
 
-    /// Calls `work` for every piece, with the helpers that come. For the owner's thread alone, and
-    /// not within a job.
-    pub fn run(&self, pieces: usize, work: &Work<'_>) {
-        let members = self.spans.len();
-        for (member, span) in self.spans.iter().enumerate() {
+    /// For helpers.
+    pub fn crew(&self) -> &Arc<Crew> {
+        &self.0
+    }
+
+    /// Calls `work` for every piece, with the helpers that come.
+    ///
+    /// # Panics
+    /// Where `work` does, once all helpers have left; and, before anything is done, where there are
+    /// more than [`MAX_PIECES`].
+    pub fn run(&mut self, pieces: usize, work: &Work<'_>) {
+        assert!(pieces <= MAX_PIECES, "{pieces} pieces, at most 2³² − 1");
+        let crew = &*self.0;
+        let (pieces, members) = (pieces as u64, crew.spans.len() as u64);
+        for (member, span) in (0..).zip(&crew.spans) {
             span.0
                 .set(pieces * member / members, pieces * (member + 1) / members);
         }
         #[allow(unsafe_code, reason = "the job's lifetime ends with this call")]
         // SAFETY: no helper is inside, so nobody reads it; and none is once this call returns or
         // unwinds, so nobody follows the pointer later (`Open` sees to it).
-        unsafe {
+        crew.job.with_mut(|job| unsafe {
             let work: *const Work<'_> = work;
-            *self.job.get() =
-                Some(std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work));
-        }
-        self.epoch.0.fetch_add(1, Ordering::SeqCst);
-        let open = Open(self);
-        self.work(0, work);
+            *job = Some(std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work));
+        });
+        crew.epoch.0.fetch_add(1, Ordering::SeqCst);
+        let mut open = Open {
+            crew,
+            unwinds: true,
+        };
+        crew.work(0, work);
+        open.unwinds = false;
         drop(open);
-        if self.panicked.swap(false, Ordering::Relaxed) {
-            let panic = self.panic.lock().ok().and_then(|mut p| p.take());
+        if crew.panicked.swap(false, Ordering::Relaxed) {
+            let panic = crew.panic.lock().ok().and_then(|mut p| p.take());
             resume_unwind(panic.unwrap_or_else(|| Box::new("a helper panicked")));
         }
     }
+}
 
+impl Crew {
     /// Own pieces first, then those of the others.
     fn work(&self, member: usize, work: &Work<'_>) {
         while let Some(piece) = self.spans[member].0.take(true) {
@@ -146,39 +176,56 @@ impl Crew {
             return true;
         }
         self.inside.0.fetch_add(1, Ordering::SeqCst);
+        one_order();
         let epoch = self.epoch.0.load(Ordering::SeqCst);
         *seen = epoch;
         if !epoch.is_multiple_of(2) {
             #[allow(unsafe_code, reason = "the owner waits for us")]
             // SAFETY: the job is open and we are inside: the owner keeps it until we leave.
-            let work = unsafe { &*(*self.job.get()).expect("an open job") };
+            let work = unsafe { &*self.job.with(|job| *job).expect("an open job") };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work(member, work))) {
-                if let Ok(mut first) = self.panic.lock() {
-                    first.get_or_insert(panic);
-                }
-                self.panicked.store(true, Ordering::Relaxed);
+                self.keep(panic);
             }
         }
         self.inside.0.fetch_sub(1, Ordering::Release);
         true
     }
+
+    /// Keeps a helper's panic for the owner: the first.
+    #[cold]
+    fn keep(&self, panic: Box<dyn Any + Send>) {
+        if let Ok(mut first) = self.panic.lock()
+            && first.is_none()
+        {
+            *first = Some(panic);
+        } else {
+            // What it carries might panic itself when dropped, and nobody would leave the job.
+            std::mem::forget(panic);
+        }
+        self.panicked.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Closes the job and waits for the helpers, also when the owner's own part panics.
-struct Open<'a>(&'a Crew);
+struct Open<'a> {
+    crew: &'a Crew,
+    unwinds: bool,
+}
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
-        self.0.epoch.0.fetch_add(1, Ordering::SeqCst);
-        let mut turns = 0_u32;
-        while self.0.inside.0.load(Ordering::SeqCst) != 0 {
-            turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(1 << 12) {
-                // The helper's core may have another process on it.
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
+        self.crew.epoch.0.fetch_add(1, Ordering::SeqCst);
+        one_order();
+        let mut turn = 0_u32;
+        while self.crew.inside.0.load(Ordering::SeqCst) != 0 {
+            turn = turn.wrapping_add(1);
+            sync::wait(turn);
+        }
+        if self.unwinds && self.crew.panicked.swap(false, Ordering::Relaxed) {
+            // The owner's panic is the one that is heard; a helper's must not come up after a later
+            // job.
+            let panic = self.crew.panic.lock().ok().and_then(|mut p| p.take());
+            std::mem::forget(panic);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::Example;
 use crate::loss_image::ImageLoss;
 use crate::optim::{self, Optimizer, OptimizerSpec};
-use crate::{Grads, Layout, Loss, Model, Pass, Tensor, parallel};
+use crate::{Grads, Layout, Loss, Model, Pass, parallel};
 
 /// What is done to a gradient before the optimizer sees it: elements first, then the norm.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -211,7 +211,7 @@ fn all_finite(values: &[f32], layout: &Layout) -> bool {
     const CHUNK: usize = 8192;
     let finite = AtomicBool::new(true);
     let pieces = values.len().div_ceil(CHUNK);
-    let tensors = layout.tensors().iter().map(Tensor::range);
+    let tensors = parallel::Tensors::all(layout.tensors());
     parallel::for_each_share::<f32, 0>([], tensors, pieces, pieces > 2, |share, []| {
         let bad = values[share].iter().fold(0, |bad, v| {
             bad | u32::from(v.to_bits() & EXPONENT == EXPONENT)

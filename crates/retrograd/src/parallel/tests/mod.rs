@@ -1,4 +1,20 @@
+mod attacks;
+mod refused;
+
 use super::*;
+use crate::Tensor;
+
+/// One after the other at these places.
+fn tensors(ranges: &[std::ops::Range<usize>]) -> Vec<Tensor> {
+    let tensor = |range: &std::ops::Range<usize>| Tensor {
+        name: format!("{range:?}"),
+        shape: vec![range.len()],
+        order: vec![0],
+        offset: range.start,
+        frozen: false,
+    };
+    ranges.iter().map(tensor).collect()
+}
 
 #[test]
 fn uneven_pieces_own_their_bounds() {
@@ -32,7 +48,7 @@ fn bands_cover_every_element_once() {
 }
 
 #[test]
-fn room_within_room_is_other_room() {
+fn scratch_within_scratch_is_other_scratch() {
     with_scratch(4, |outer| {
         outer.fill(1.0);
         with_scratch(4, |inner| inner.fill(2.0));
@@ -123,14 +139,15 @@ fn a_panic_in_a_piece_reaches_the_caller_and_later_work_is_done() {
 /// piece has the same share of all tensors.
 #[test]
 fn shares_cover_every_tensor_once() {
-    let tensors = [3..4, 10..1000, 1000..1000, 1064..5000];
+    let ranges = [3..4, 10..1000, 1000..1000, 1064..5000];
+    let tensors = tensors(&ranges);
     let (mut a, mut b) = (vec![0_usize; 6000], vec![0_usize; 6000]);
     for pieces in [1, 3, 16] {
         a.fill(0);
         b.fill(0);
         for_each_share(
             [&mut a, &mut b],
-            tensors.iter().cloned(),
+            Tensors::all(&tensors),
             pieces,
             true,
             |share, [a, b]| {
@@ -142,7 +159,7 @@ fn shares_cover_every_tensor_once() {
             },
         );
         for i in 0..6000 {
-            let inside = usize::from(tensors.iter().any(|t| t.contains(&i)));
+            let inside = usize::from(ranges.iter().any(|t| t.contains(&i)));
             assert_eq!(
                 (a[i], b[i]),
                 (inside * i, inside),
@@ -153,8 +170,9 @@ fn shares_cover_every_tensor_once() {
 }
 
 #[test]
-#[should_panic(expected = "tensor.start")]
+#[should_panic(expected = "a tensor at 9..20 follows one that ends at 10")]
 fn shares_of_tensors_that_overlap_are_refused() {
     let mut a = [0.0; 20];
-    for_each_share([&mut a[..]], [0..10, 9..20].into_iter(), 2, true, |_, _| ());
+    let tensors = tensors(&[0..10, 9..20]);
+    for_each_share([&mut a[..]], Tensors::all(&tensors), 2, true, |_, _| ());
 }

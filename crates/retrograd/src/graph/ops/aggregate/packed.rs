@@ -6,7 +6,7 @@
 
 use super::{AHEAD, Aggregate, Coefficient, RUN};
 use crate::parallel::{self, Uneven, for_each_cut};
-use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
+use crate::simd::{self, LANES, PastCaches, Simd, dispatch, f32x16, prelude::*};
 
 /// Numbers of x from which its columns are packed, a few at a time: 32 MB, the last cache of Zen 4.
 pub(super) const VAST: usize = 1 << 23;
@@ -60,14 +60,13 @@ fn column_blocks(
         let owned = Uneven::new(&mut *out, &rows.piece_rows, width);
         for_each_cut(rows.pieces(), true, owned, |piece, out| {
             let (range, columns) = (rows.piece(piece), columns.clone());
-            dispatch!(simd::level(), simd => {
-                match a.coefficient {
+            simd::past_caches(out, |out| {
+                dispatch!(simd::level(), simd => match a.coefficient {
                     Coefficient::One => {
                         block_rows::<_, true>(simd, a, block, width, columns, range, out);
                     }
                     _ => block_rows::<_, false>(simd, a, block, width, columns, range, out),
-                }
-                simd::fence();
+                });
             });
         });
     }
@@ -82,7 +81,7 @@ fn block_rows<S: Simd, const ONE: bool>(
     width: usize,
     columns: std::ops::Range<usize>,
     range: std::ops::Range<usize>,
-    out: &mut [f32],
+    out: &mut PastCaches<'_>,
 ) {
     let zero = f32x16::splat(simd, 0.0);
     let first = range.start;
@@ -136,10 +135,7 @@ fn block_rows<S: Simd, const ONE: bool>(
         if let Some(bias) = a.bias {
             total += simd::load_short(simd, &bias[columns.clone()]);
         }
-        let to = &mut out[(i - first) * width..][columns.clone()];
-        match <&mut [f32; LANES]>::try_from(&mut *to) {
-            Ok(line) => simd::store_past_caches(total, line),
-            Err(_) => simd::store_short(total, to),
-        }
+        let row = (i - first) * width;
+        out.store(total, row + columns.start..row + columns.end);
     }
 }

@@ -8,14 +8,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 /// glibc puts a large array 16 bytes behind the start of a page: every vector of 16 floats then
 /// lies across two cache lines, and a row of 64 floats in five of them instead of four. Reading
 /// random rows of a matrix that no cache holds took half as long again for it (`graph-large`), and
-/// a fifth more on pages of 4 kB. The `retrograd` command allocates like this; another program asks
-/// for it in one line:
-///
-/// ```
-/// #[global_allocator]
-/// static ALLOCATOR: retrograd::memory::Aligned = retrograd::memory::Aligned;
-/// assert_eq!(vec![0.0_f32; 1 << 20].as_ptr() as usize % 64, 0);
-/// ```
+/// a fifth more on pages of 4 kB.
 pub struct Aligned;
 
 const LINE: usize = 64;

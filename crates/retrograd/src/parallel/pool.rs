@@ -1,0 +1,130 @@
+//! Pools of threads: as many as are asked for, or as the system gives.
+
+use std::cell::Cell;
+use std::io;
+use std::sync::{Once, OnceLock};
+use std::thread::JoinHandle;
+
+use rayon::{ThreadBuilder, ThreadPool, ThreadPoolBuilder};
+
+/// The largest number of threads that [`with_threads`] starts, unless there are more cores. Threads
+/// beyond the cores gain nothing, every one has a stack, and thousands of them stop a machine.
+pub const MAX_THREADS: usize = 256;
+
+thread_local! {
+    /// Whether work stays on this thread, since the system refused to start even one.
+    static ALONE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a closure with at most `threads` threads for everything below it; 0 means all cores. No
+/// more than [`MAX_THREADS`] are started, and fewer where the system refuses to: results don't
+/// depend on it.
+pub fn with_threads<R: Send>(threads: usize, run: impl FnOnce() -> R + Send) -> R {
+    match build(allowed(threads), start) {
+        Some(pool) => pool.install(run),
+        None => alone(run),
+    }
+}
+
+/// The number of threads that work is spread over here.
+pub fn threads() -> usize {
+    if ALONE.get() {
+        1
+    } else if rayon::current_thread_index().is_some() {
+        rayon::current_num_threads()
+    } else {
+        everywhere().map_or(1, ThreadPool::current_num_threads)
+    }
+}
+
+/// Runs a closure on a thread of a pool: here, if this is one.
+pub(super) fn within<R: Send>(run: impl FnOnce() -> R + Send) -> R {
+    if rayon::current_thread_index().is_some() {
+        return run();
+    }
+    match everywhere() {
+        Some(pool) => pool.install(run),
+        None => alone(run),
+    }
+}
+
+pub(super) fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// The number of threads that are started where so many are asked for.
+fn allowed(threads: usize) -> usize {
+    let all = || {
+        let rayons = std::env::var("RAYON_NUM_THREADS").ok();
+        let rayons = rayons.and_then(|n| n.parse().ok()).filter(|&n| n > 0);
+        rayons.unwrap_or(cores())
+    };
+    let threads = if threads == 0 { all() } else { threads };
+    threads.min(MAX_THREADS.max(cores()))
+}
+
+/// The pool of those who didn't ask for one. Not rayon's own, which panics where the system refuses
+/// a thread.
+fn everywhere() -> Option<&'static ThreadPool> {
+    static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
+    POOL.get_or_init(|| build(allowed(0), start)).as_ref()
+}
+
+fn start(thread: ThreadBuilder) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().spawn(|| thread.run())
+}
+
+/// A pool of so many threads, or of as many as can be started; none where not even one can.
+pub(super) fn build(
+    threads: usize,
+    start: impl Fn(ThreadBuilder) -> io::Result<JoinHandle<()>>,
+) -> Option<ThreadPool> {
+    let mut wanted = threads;
+    while wanted > 0 {
+        let mut started = Vec::with_capacity(wanted);
+        let pool = ThreadPoolBuilder::new()
+            .num_threads(wanted)
+            .spawn_handler(|thread| {
+                started.push(start(thread)?);
+                Ok(())
+            })
+            .build();
+        match pool {
+            Ok(pool) => return Some(pool),
+            Err(error) => {
+                wanted = started.len();
+                say_refused(&error, wanted, threads);
+                // Those that did start end with the pool that did not come about, and make way for
+                // its successor's.
+                for thread in started {
+                    let _ = thread.join();
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Says once that there are fewer threads than were asked for.
+pub(super) fn say_refused(error: &dyn std::error::Error, got: usize, wanted: usize) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        tracing::warn!(
+            "the system started {got} of {wanted} threads and refused another: {error}; work goes \
+             on with those it gives, slower and with the same results"
+        );
+    });
+}
+
+/// Runs a closure, and everything parallel in it, on this thread.
+pub(super) fn alone<R>(run: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            ALONE.set(self.0);
+        }
+    }
+    let _restore = Restore(ALONE.replace(true));
+    run()
+}
