@@ -1,5 +1,5 @@
 //! The crew's protocol in every order that the memory model allows, up to a number of preemptions:
-//! an owner and a helper, jobs one after the other, and panics. The command is in `crew.rs`.
+//! an owner and helpers, jobs one after the other, and panics. The command is in `crew.rs`.
 //!
 //! The numbers that the pieces write are loom's cells: it fails where two threads use one without
 //! an order between them, as the owner would if it didn't wait for the helper.
@@ -40,28 +40,33 @@ impl Done {
     }
 }
 
-/// Tries a model; `owner` gives jobs while a helper looks for work so many times.
-fn check(looks: usize, preemptions: usize, jobs: impl Fn(&mut Owner) + Send + Sync + 'static) {
+/// Tries jobs in all orders, while each of some helpers looks for work twice.
+fn check(helpers: usize, preemptions: usize, jobs: impl Fn(&mut Owner) + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(move || {
-        let mut owner = Owner::new(2);
-        let crew = owner.crew().clone();
-        let helper = thread::spawn(move || {
-            let mut seen = 0;
-            for _ in 0..looks {
-                crew.help(1, &mut seen);
-            }
-        });
+        let mut owner = Owner::new(1 + helpers);
+        let help = |member: usize| {
+            let crew = owner.crew().clone();
+            thread::spawn(move || {
+                let mut seen = 0;
+                for _ in 0..2 {
+                    crew.help(member, &mut seen);
+                }
+            })
+        };
+        let helpers: Vec<_> = (1..=helpers).map(help).collect();
         jobs(&mut owner);
-        helper.join().expect("a helper keeps panics for the owner");
+        for helper in helpers {
+            helper.join().expect("a helper keeps panics for the owner");
+        }
     });
 }
 
 #[test]
 fn pieces_of_two_jobs_are_done_once_and_before_the_owner_goes_on() {
     static HELPED: AtomicUsize = AtomicUsize::new(0);
-    check(2, 3, |owner| {
+    check(1, 5, |owner| {
         let this = thread::current().id();
         for job in 0..2 {
             let done = Done::new(2 + job);
@@ -78,9 +83,18 @@ fn pieces_of_two_jobs_are_done_once_and_before_the_owner_goes_on() {
 }
 
 #[test]
+fn two_helpers_share_a_job() {
+    check(2, 2, |owner| {
+        let done = Done::new(3);
+        owner.run(3, &|piece| done.add(piece));
+        assert_eq!(done.counts(), [1, 1, 1]);
+    });
+}
+
+#[test]
 fn a_panic_reaches_the_owner_and_not_its_next_job() {
     for bad in 0..2 {
-        check(2, 2, move |owner| {
+        check(1, 4, move |owner| {
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 owner.run(2, &|piece| {
                     if piece == bad {
@@ -98,7 +112,7 @@ fn a_panic_reaches_the_owner_and_not_its_next_job() {
 
 #[test]
 fn panics_on_both_sides_are_one() {
-    check(2, 2, |owner| {
+    check(1, 4, |owner| {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             owner.run(2, &|_| resume_unwind(Box::new("every piece")));
         }));
