@@ -110,8 +110,8 @@ pub(super) fn build(
 pub(super) fn say_refused(error: &dyn std::error::Error, got: usize, wanted: usize) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
-        tracing::warn!(
-            "the system started {got} of {wanted} threads and refused another: {error}; work goes \
+        eprintln!(
+            "warning: the system started {got} of {wanted} threads and refused another: {error}; work goes \
              on with those it gives, slower and with the same results"
         );
     });
