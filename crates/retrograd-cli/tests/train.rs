@@ -404,3 +404,15 @@ fn the_list_names_every_ready_experiment() {
         );
     }
 }
+
+#[test]
+fn a_plan_is_shown_and_nothing_is_trained() {
+    let folder = tempfile::tempdir().unwrap();
+    experiment(folder.path(), SHORT);
+    let (code, stdout, stderr) = run(folder.path(), &["train", "test.toml", "--show-plan"]);
+    assert_eq!(code, 0, "{stderr}");
+    for line in ["forward", "backward", "complete: 3.weight, 3.bias"] {
+        assert!(stdout.contains(line), "{line}: {stdout}");
+    }
+    assert!(!folder.path().join("runs").exists());
+}

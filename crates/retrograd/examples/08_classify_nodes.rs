@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let club = karate_club()?;
     let layers = vec![
         GraphLayerSpec::Gcn { out: 16 },
-        GraphLayerSpec::Tanh,
+        GraphLayerSpec::Tanh {},
         GraphLayerSpec::Gcn { out: 2 },
     ];
     let network = GraphNetwork::new(&GraphSpec::new(34, layers))?;

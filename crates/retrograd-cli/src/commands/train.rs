@@ -79,6 +79,10 @@ pub struct TrainArgs {
     /// against f64, and threads on a small batch; it takes a few seconds at most.
     #[arg(long)]
     no_verify: bool,
+    /// Prints what a training step computes, in which order and into which buffers, and when every
+    /// gradient is complete; nothing is trained.
+    #[arg(long)]
+    show_plan: bool,
     #[command(flatten)]
     threads: super::Threads,
 }
@@ -208,6 +212,14 @@ pub fn run(args: TrainArgs) -> Result {
             let batch = family.auto_batch(&experiment, &placement, console)?;
             experiment.train.batch = Some(batch);
         }
+    }
+    if args.show_plan {
+        let mut plan = String::new();
+        let mut session = Session::new(experiment).planned_into(&mut plan);
+        family.train(&mut session)?;
+        drop(session);
+        print!("{plan}");
+        return Ok(Outcome::Done);
     }
     let session = Session::new(experiment)
         .placed(placement)

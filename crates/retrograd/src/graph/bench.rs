@@ -129,7 +129,7 @@ fn gcn(device: Device, hidden: usize) -> crate::Result<Prepared> {
     let layers = vec![
         GraphLayerSpec::Dropout { p: 0.5 },
         GraphLayerSpec::Gcn { out: hidden },
-        GraphLayerSpec::Relu,
+        GraphLayerSpec::Relu {},
         GraphLayerSpec::Dropout { p: 0.5 },
         GraphLayerSpec::Gcn { out: 7 },
     ];

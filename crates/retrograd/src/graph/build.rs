@@ -300,16 +300,18 @@ impl GraphNetwork {
                 init.extend([Init::fan_in(width), Init::Zeros]);
                 Ok((Layer::SelfAttention(attention), width, nodes))
             }
-            GraphLayerSpec::LayerNorm => {
+            GraphLayerSpec::LayerNorm {} => {
                 let norm = LayerNorm::new(layout, &index.to_string(), width);
                 init.extend([Init::Ones, Init::Zeros]);
                 Ok((Layer::LayerNorm(norm), width, rows_of))
             }
-            GraphLayerSpec::MeanPool | GraphLayerSpec::SumPool | GraphLayerSpec::MaxPool => {
+            GraphLayerSpec::MeanPool {}
+            | GraphLayerSpec::SumPool {}
+            | GraphLayerSpec::MaxPool {} => {
                 on_nodes()?;
                 let kind = match spec {
-                    GraphLayerSpec::MeanPool => PoolKind::Mean,
-                    GraphLayerSpec::SumPool => PoolKind::Sum,
+                    GraphLayerSpec::MeanPool {} => PoolKind::Mean,
+                    GraphLayerSpec::SumPool {} => PoolKind::Sum,
                     _ => PoolKind::Max,
                 };
                 Ok((Layer::Pool(Pool { kind, width }), width, RowsOf::Graphs))
@@ -344,7 +346,7 @@ impl GraphNetwork {
                 }
                 Ok((Layer::Add { with }, width, rows_of))
             }
-            GraphLayerSpec::PairDot => {
+            GraphLayerSpec::PairDot {} => {
                 on_nodes()?;
                 Ok((Layer::PairDot { width }, 1, RowsOf::Pairs))
             }
@@ -352,7 +354,7 @@ impl GraphNetwork {
                 let p = probability("p", p)?;
                 Ok((Layer::Dropout(Dropout { p }), width, rows_of))
             }
-            GraphLayerSpec::Relu => plain(Activation::Relu),
+            GraphLayerSpec::Relu {} => plain(Activation::Relu),
             GraphLayerSpec::LeakyRelu { slope } => {
                 finite("slope", slope)?;
                 plain(Activation::LeakyRelu { slope })
@@ -361,10 +363,10 @@ impl GraphNetwork {
                 finite("alpha", alpha)?;
                 plain(Activation::Elu { alpha })
             }
-            GraphLayerSpec::Silu => plain(Activation::Silu),
-            GraphLayerSpec::Gelu => plain(Activation::Gelu),
-            GraphLayerSpec::Tanh => plain(Activation::Tanh),
-            GraphLayerSpec::Sigmoid => plain(Activation::Sigmoid),
+            GraphLayerSpec::Silu {} => plain(Activation::Silu),
+            GraphLayerSpec::Gelu {} => plain(Activation::Gelu),
+            GraphLayerSpec::Tanh {} => plain(Activation::Tanh),
+            GraphLayerSpec::Sigmoid {} => plain(Activation::Sigmoid),
         }
     }
 }

@@ -84,7 +84,7 @@ fn batch_for(network: &GraphNetwork, sparse: bool) -> (GraphBatch<f32>, Target<f
             .with_edge_features(spec.edge_features, &values)
             .unwrap();
     }
-    if network.spec().layers.contains(&GraphLayerSpec::PairDot) {
+    if network.spec().layers.contains(&GraphLayerSpec::PairDot {}) {
         let pairs = vec![[0, 1], [2, 2], [3, 8], [8, 3]];
         batch = batch.with_pairs(pairs).unwrap();
     }

@@ -132,13 +132,13 @@ pub enum GraphLayerSpec {
         heads: usize,
     },
     /// Layer norm of every row.
-    LayerNorm,
+    LayerNorm {},
     /// The mean of a graph's nodes.
-    MeanPool,
+    MeanPool {},
     /// The sum of a graph's nodes.
-    SumPool,
+    SumPool {},
     /// The largest of a graph's nodes, feature by feature.
-    MaxPool,
+    MaxPool {},
     /// y = W·x + b.
     Dense {
         /// Features of the output.
@@ -153,14 +153,14 @@ pub enum GraphLayerSpec {
         with: usize,
     },
     /// The dot product of the two nodes of every pair of the batch.
-    PairDot,
+    PairDot {},
     /// Zeroes elements at random in training; of sparse features the non-zeros alone.
     Dropout {
         /// The probability of an element to be dropped.
         p: f64,
     },
     /// max(x, 0).
-    Relu,
+    Relu {},
     /// x where positive, else slope·x.
     LeakyRelu {
         /// The slope below 0.
@@ -174,11 +174,11 @@ pub enum GraphLayerSpec {
         alpha: f64,
     },
     /// x·σ(x).
-    Silu,
+    Silu {},
     /// x·Φ(x), exact.
-    Gelu,
+    Gelu {},
     /// Hyperbolic tangent.
-    Tanh,
+    Tanh {},
     /// Logistic function.
-    Sigmoid,
+    Sigmoid {},
 }

@@ -87,7 +87,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "threshold-pool",
         about: "the sums of 64 graphs of 16 nodes, 16 wide, forward and backward",
-        build: |device, _| layer(device, GraphLayerSpec::SumPool, 1024, 64),
+        build: |device, _| layer(device, GraphLayerSpec::SumPool {}, 1024, 64),
     },
     Workload {
         name: "threshold-dag",

@@ -74,12 +74,12 @@ impl TransformSpec {
         }
         if let Some(heads) = self.attention_heads {
             let from = layers.len() - 1;
-            layers.push(GraphLayerSpec::LayerNorm);
+            layers.push(GraphLayerSpec::LayerNorm {});
             layers.push(GraphLayerSpec::SelfAttention { heads });
             layers.push(GraphLayerSpec::Add { with: from });
         }
         if self.head == Head::Graphs {
-            layers.push(GraphLayerSpec::MeanPool);
+            layers.push(GraphLayerSpec::MeanPool {});
         }
         layers.push(GraphLayerSpec::Dense {
             out: self.out,
@@ -156,7 +156,7 @@ impl GraphTransformNet {
         self.network
             .forward(&self.params, batch, &Pass::inference(), &mut tape);
         let layers = &self.network.spec().layers;
-        let pooled = layers.contains(&GraphLayerSpec::MeanPool);
+        let pooled = layers.contains(&GraphLayerSpec::MeanPool {});
         let last = layers.len() - if pooled { 3 } else { 2 };
         Ok(self.network.layer_output(&tape, last).to_vec())
     }

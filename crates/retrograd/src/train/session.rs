@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use super::fit::Fit;
 use super::folder::RunFolder;
 use super::{Experiment, Observer, Placement, Quiet, Summary, Task};
-use crate::Result;
+use crate::{Model, Result};
 
 /// One run of an experiment.
 pub struct Session<'a> {
@@ -16,6 +16,7 @@ pub struct Session<'a> {
     verify: bool,
     stop: Option<&'a AtomicBool>,
     observer: Option<&'a mut (dyn Observer + Send)>,
+    plan: Option<&'a mut String>,
 }
 
 /// Where a run writes.
@@ -35,6 +36,7 @@ impl<'a> Session<'a> {
             verify: false,
             stop: None,
             observer: None,
+            plan: None,
         }
     }
 
@@ -75,6 +77,12 @@ impl<'a> Session<'a> {
         self
     }
 
+    /// Leaves the [plan](crate::Model::plan_text) of a training step here, instead of training.
+    pub fn planned_into(mut self, plan: &'a mut String) -> Self {
+        self.plan = Some(plan);
+        self
+    }
+
     /// Training saves and ends when this becomes true.
     pub fn stopped_by(mut self, stop: &'a AtomicBool) -> Self {
         self.stop = Some(stop);
@@ -106,6 +114,10 @@ impl<'a> Session<'a> {
         self.experiment.train.check()?;
         for note in task.notes() {
             self.note(note);
+        }
+        if let Some(plan) = self.plan.as_deref_mut() {
+            *plan = task.model().plan_text();
+            return Ok(Summary::default());
         }
         let mut quiet = Quiet;
         let observer: &mut dyn Observer = match self.observer.as_deref_mut() {

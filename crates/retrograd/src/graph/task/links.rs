@@ -32,7 +32,7 @@ pub struct LinkTask {
 impl LinkTask {
     /// From a graph with an edge in both directions for every link.
     pub fn new(spec: &GraphSpec, batch: GraphBatch<f32>, seed: u64) -> Result<Self> {
-        if spec.layers.last() != Some(&GraphLayerSpec::PairDot) {
+        if spec.layers.last() != Some(&GraphLayerSpec::PairDot {}) {
             return Err(Error::invalid(
                 "the network's last layer",
                 "another",

@@ -60,3 +60,17 @@ fn bundles_pass_the_whole_chain() {
         .for_each(passes_the_chain::<GraphNetwork>);
     bundles("dag").iter().for_each(passes_the_chain::<DagNN>);
 }
+
+#[test]
+fn an_option_that_a_layer_does_not_have_is_an_error() {
+    let kinds = "tanh relu silu gelu sigmoid layer_norm mean_pool sum_pool max_pool pair_dot";
+    for kind in kinds.split(' ') {
+        let read = |more: &str| {
+            let text = format!(r#"{{"kind":"{kind}"{more}}}"#);
+            serde_json::from_str::<GraphLayerSpec>(&text)
+        };
+        assert!(read("").is_ok(), "{kind}");
+        let error = read(r#","slpoe":0.1"#).unwrap_err().to_string();
+        assert!(error.contains("slpoe"), "{kind}: {error}");
+    }
+}
