@@ -200,7 +200,7 @@ fn every_kind_of_png_is_read() {
 fn a_palette_of_half_a_colour_is_an_error_that_names_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("half.png");
-    for palette in [&[1, 2, 3, 4][..], &[1, 2, 3, 4, 5], &[1], &[]] {
+    for palette in [&[1, 2, 3, 4][..], &[1, 2, 3, 4, 5], &[1]] {
         for alpha in [None, Some(("tRNS", &[7, 7][..]))] {
             let chunks: Vec<_> = [("PLTE", palette)]
                 .into_iter()
@@ -208,11 +208,11 @@ fn a_palette_of_half_a_colour_is_an_error_that_names_the_file() {
                 .chain([("IDAT", &[0, 0x10, 0, 0x10][..])])
                 .collect();
             std::fs::write(&path, png_file(4, 3, 0, &chunks)).unwrap();
-            if let Err(error) = ImageFile::open(&path, &spool()) {
-                assert!(error.to_string().contains("half.png: PNG"), "{error}");
-            } else {
-                assert!(palette.len() > 3, "a palette of {palette:?} was taken");
-            }
+            let error = ImageFile::open(&path, &spool()).unwrap_err().to_string();
+            assert!(
+                error.contains("half.png: PNG: its decoder gave up"),
+                "{error}"
+            );
         }
     }
     let panics = || -> Result<()> { panic!("at {}", 7) };
