@@ -169,6 +169,7 @@ pub(crate) trait Describe {
     }
 
     /// The stream of random numbers that a step's key gives this layer.
+    #[cfg(feature = "gpu")]
     fn random_index(&self) -> Option<u64> {
         None
     }
@@ -179,6 +180,7 @@ pub(crate) trait Describe {
     }
 
     /// Channels with running statistics, the first of its fixed numbers on a device.
+    #[cfg(feature = "gpu")]
     fn running_channels(&self) -> Option<usize> {
         None
     }

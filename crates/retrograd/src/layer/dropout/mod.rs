@@ -23,6 +23,7 @@ pub(crate) struct Dropout {
 const PIECE: usize = 8192;
 
 impl Describe for Dropout {
+    #[cfg(feature = "gpu")]
     fn random_index(&self) -> Option<u64> {
         Some(self.index)
     }

@@ -105,6 +105,7 @@ impl Norm {
 }
 
 impl Describe for Norm {
+    #[cfg(feature = "gpu")]
     fn running_channels(&self) -> Option<usize> {
         self.running.as_ref().map(|_| self.channels)
     }
