@@ -23,6 +23,12 @@ pub const FAMILIES: &[Family] = &[
     crate::graph::DAG_FAMILY,
 ];
 
+/// What a family's `run` is.
+pub type RunFamily = fn(&Experiment, &RunOptions, &mut dyn Console) -> Result<()>;
+
+/// What a family's `export` is.
+pub type ExportFamily = fn(&Experiment, &ExportOptions, &mut dyn Console) -> Result<()>;
+
 /// A model family. What it doesn't have is `None` or empty; [`Family::new`] has nothing.
 pub struct Family {
     /// `[model] family` in experiment files, and `family` in a bundle's model.
@@ -30,9 +36,9 @@ pub struct Family {
     /// Builds the family's task from the session's experiment and hands it to [`Session::fit`].
     pub train: Option<fn(&mut Session<'_>) -> Result<Summary>>,
     /// Uses a trained model.
-    pub run: Option<fn(&Experiment, &RunOptions, &mut dyn Console) -> Result<()>>,
+    pub run: Option<RunFamily>,
     /// Writes a trained model in another form.
-    pub export: Option<fn(&Experiment, &ExportOptions, &mut dyn Console) -> Result<()>>,
+    pub export: Option<ExportFamily>,
     /// The forms of [`ExportOptions::format`]: their names, and a line about each.
     pub formats: &'static [(&'static str, &'static str)],
     /// The batch size that a device can hold, said with its reason.

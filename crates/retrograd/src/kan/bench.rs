@@ -142,7 +142,7 @@ fn network(sizes: &[usize]) -> crate::Result<Network> {
         .iter()
         .map(|&out| LayerSpec::kan(out, GRID, DEGREE, [-1.0, 1.0]))
         .collect();
-    Ok(Network::new(&NetworkSpec::new(&sizes[..1], layers))?)
+    Network::new(&NetworkSpec::new(&sizes[..1], layers))
 }
 
 /// Inputs uniform in ±1.25, targets in [0, 1).
