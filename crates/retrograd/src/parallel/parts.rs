@@ -146,6 +146,8 @@ pub(crate) struct Tensors<'a> {
     list: &'a [Tensor],
     frozen: bool,
     one: Option<(usize, usize)>,
+    /// What of them counts.
+    bounds: (usize, usize),
 }
 
 impl<'a> Tensors<'a> {
@@ -155,6 +157,7 @@ impl<'a> Tensors<'a> {
             list,
             frozen: true,
             one: None,
+            bounds: (0, usize::MAX),
         }
     }
 
@@ -172,6 +175,15 @@ impl<'a> Tensors<'a> {
             list: &[],
             frozen: true,
             one: Some((range.start, range.end)),
+            bounds: (0, usize::MAX),
+        }
+    }
+
+    /// The parts of them that lie in a range.
+    pub fn within(self, range: Range<usize>) -> Self {
+        Tensors {
+            bounds: (range.start, range.end),
+            ..self
         }
     }
 
@@ -179,7 +191,10 @@ impl<'a> Tensors<'a> {
     pub fn ranges(self) -> impl Iterator<Item = Range<usize>> + 'a {
         let wanted = move |tensor: &&Tensor| self.frozen || !tensor.frozen;
         let list = self.list.iter().filter(wanted).map(Tensor::range);
-        list.chain(self.one.map(|(start, end)| start..end))
+        let (from, to) = self.bounds;
+        let all = list.chain(self.one.map(|(start, end)| start..end));
+        let parts = all.map(move |r| r.start.max(from)..r.end.min(to));
+        parts.filter(|r| r.start < r.end)
     }
 }
 
