@@ -200,7 +200,7 @@ fn graph_networks_get_the_same_bits() {
     )
     .unwrap();
     let mut network = GraphNetwork::new(&spec).unwrap();
-    let graph = Graph::new(7, &[0, 1, 2, 3, 4, 5, 6, 2], &[1, 2, 3, 4, 5, 6, 0, 5]).unwrap();
+    let graph = Graph::new(7, &[0, 1, 2, 3, 4, 5, 6, 3], &[1, 2, 0, 4, 5, 6, 3, 6]).unwrap();
     let graph = graph.with_graphs(&[0, 0, 0, 1, 1, 1, 1], 2).unwrap();
     let batch = GraphBatch::dense(Arc::new(graph), 4, numbers(28, 1)).unwrap();
     let examples = [Example {
