@@ -145,7 +145,6 @@ pub(crate) fn for_each_chunks<T: Send, const A: usize>(
 pub(crate) struct Tensors<'a> {
     list: &'a [Tensor],
     frozen: bool,
-    one: Option<(usize, usize)>,
     /// What of them counts.
     bounds: (usize, usize),
 }
@@ -156,7 +155,6 @@ impl<'a> Tensors<'a> {
         Tensors {
             list,
             frozen: true,
-            one: None,
             bounds: (0, usize::MAX),
         }
     }
@@ -166,16 +164,6 @@ impl<'a> Tensors<'a> {
         Tensors {
             frozen: false,
             ..Self::all(list)
-        }
-    }
-
-    /// One range.
-    pub fn one(range: Range<usize>) -> Self {
-        Tensors {
-            list: &[],
-            frozen: true,
-            one: Some((range.start, range.end)),
-            bounds: (0, usize::MAX),
         }
     }
 
@@ -192,8 +180,7 @@ impl<'a> Tensors<'a> {
         let wanted = move |tensor: &&Tensor| self.frozen || !tensor.frozen;
         let list = self.list.iter().filter(wanted).map(Tensor::range);
         let (from, to) = self.bounds;
-        let all = list.chain(self.one.map(|(start, end)| start..end));
-        let parts = all.map(move |r| r.start.max(from)..r.end.min(to));
+        let parts = list.map(move |r| r.start.max(from)..r.end.min(to));
         parts.filter(|r| r.start < r.end)
     }
 }
