@@ -1,5 +1,6 @@
 //! The timing of workloads.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -48,6 +49,8 @@ const MAX: usize = 100_000;
 pub struct Timing {
     pub name: &'static str,
     pub device: Device,
+    /// Whether steps were made with fused updates.
+    pub fused: bool,
     pub threads: usize,
     pub median: Duration,
     pub min: Duration,
@@ -73,6 +76,9 @@ impl Timing {
         map.insert("name".into(), json!(self.name));
         map.insert("device".into(), json!(self.device.name()));
         map.insert("threads".into(), json!(self.threads));
+        if self.fused {
+            map.insert("fused_updates".into(), json!(true));
+        }
         map.insert("step_ns".into(), json!(self.median.as_nanos() as u64));
         map.insert("min_ns".into(), json!(self.min.as_nanos() as u64));
         if let Some(gflops) = self.gflops() {
@@ -86,8 +92,19 @@ impl Timing {
 }
 
 /// Builds and times a workload on the threads of the caller.
-pub fn time(workload: &'static Workload, device: Device) -> anyhow::Result<Timing> {
+/// None where fused updates are asked for and its steps have none.
+pub fn time(
+    workload: &'static Workload,
+    device: Device,
+    fused: bool,
+) -> anyhow::Result<Option<Timing>> {
     let mut prepared = build(workload, device)?;
+    if fused {
+        let Some(switch) = &prepared.fused else {
+            return Ok(None);
+        };
+        switch.store(true, Ordering::Relaxed);
+    }
     let start = Instant::now();
     let mut warm = 0;
     while start.elapsed() < WARM_UP || warm < LEAST {
@@ -102,13 +119,14 @@ pub fn time(workload: &'static Workload, device: Device) -> anyhow::Result<Timin
         times.push(before.elapsed());
     }
     times.sort_unstable();
-    Ok(Timing {
+    Ok(Some(Timing {
         name: workload.name,
         device,
+        fused,
         threads: parallel::threads(),
         median: times[times.len() / 2],
         min: times[0],
         flops: prepared.flops,
         rate: prepared.rate,
-    })
+    }))
 }

@@ -16,7 +16,7 @@ fn train(network: &Network, params: Vec<f32>, example: &Example<Network>) -> (Ve
     for step in 0..500 {
         let pass = Pass::training(Key::new(0).step(step));
         let step = stepper.step(network, Loss::Mse, example, &pass);
-        loss = step.expect("finite numbers");
+        loss = step.expect("an example that fits, and finite numbers");
     }
     (stepper.params, loss)
 }

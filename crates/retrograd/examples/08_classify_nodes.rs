@@ -31,8 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut stepper = Stepper::new(&network, network.init(0), adam);
     for step in 0..200 {
         let pass = Pass::training(Key::new(0).step(step));
-        let loss = stepper.step(&network, Loss::CrossEntropy, &example, &pass);
-        let loss = loss.expect("finite numbers");
+        let loss = stepper.step(&network, Loss::CrossEntropy, &example, &pass)?;
         if step % 50 == 0 {
             println!("step {step:3}  loss {loss:.4}");
         }

@@ -154,6 +154,18 @@ impl Layout {
         Some((tensor, torch))
     }
 
+    /// The tensors that a range of the flat vector meets, each with the part of it in the range.
+    pub fn within(
+        &self,
+        range: Range<usize>,
+    ) -> impl Iterator<Item = (&Tensor, Range<usize>)> + Clone + '_ {
+        self.tensors.iter().filter_map(move |tensor| {
+            let own = tensor.range();
+            let part = own.start.max(range.start)..own.end.min(range.end);
+            (part.start < part.end).then_some((tensor, part))
+        })
+    }
+
     /// Freezes every tensor whose name is the pattern, or starts with what stands before a final
     /// `*`. An error when nothing matches.
     pub fn freeze(&mut self, pattern: &str) -> Result<()> {

@@ -49,7 +49,7 @@
 //! let mut losses = Vec::new();
 //! for step in 0..200 {
 //!     let pass = Pass::training(Key::new(0).step(step)); // what dropout would draw from
-//!     losses.push(stepper.step(&network, Loss::Mse, &example, &pass).expect("finite numbers"));
+//!     losses.push(stepper.step(&network, Loss::Mse, &example, &pass)?);
 //! }
 //! assert!(losses[199] < 0.1 * losses[0]);
 //! # Ok::<(), retrograd::Error>(())

@@ -114,8 +114,28 @@ impl Loss {
         }
     }
 
-    /// Whether a target fits an output of that length. Done once per data set; kernels trust it.
+    /// Whether a target fits an output of that length, and is finite. Done once per data set;
+    /// kernels trust it.
     pub fn check<T: Scalar>(self, outputs: usize, target: &Target<T>) -> Result<()> {
+        self.check_lengths(outputs, target)?;
+        for (name, values) in [
+            ("target", Some(&target.values)),
+            ("target's weights", target.weights.as_ref()),
+        ] {
+            if let Some(i) = values.and_then(|v| v.iter().position(|x| !x.is_finite())) {
+                return Err(Error::invalid(
+                    format!("element {i} of the {name}"),
+                    values.unwrap()[i].to_f64(),
+                    "a finite number",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a target fits an output of that length: what would be read past an end or left out.
+    /// Cheap enough for every step.
+    pub fn check_lengths<T: Scalar>(self, outputs: usize, target: &Target<T>) -> Result<()> {
         if self == Loss::CrossEntropy {
             let rows = target.classes.len();
             if rows == 0 || outputs == 0 || !outputs.is_multiple_of(rows) {
@@ -148,18 +168,6 @@ impl Loss {
                 format!("{} weights", weights.len()),
                 format!("{}, one for every target", target.len()),
             ));
-        }
-        for (name, values) in [
-            ("target", Some(&target.values)),
-            ("target's weights", target.weights.as_ref()),
-        ] {
-            if let Some(i) = values.and_then(|v| v.iter().position(|x| !x.is_finite())) {
-                return Err(Error::invalid(
-                    format!("element {i} of the {name}"),
-                    values.unwrap()[i].to_f64(),
-                    "a finite number",
-                ));
-            }
         }
         Ok(())
     }

@@ -174,7 +174,6 @@ pub trait Model: Send + Sync {
     /// Every range holds whole tensors, frozen ones among them, and the ranges cover the vector
     /// once. A model of layers reports them one by one, from the last to the first; where a
     /// gradient is complete at the very end only, this default does: all at once.
-    #[allow(clippy::too_many_arguments, reason = "backward's, and where to report")]
     fn backward_then<T: Scalar>(
         &self,
         params: &mut [T],
@@ -196,6 +195,18 @@ pub trait Model: Send + Sync {
         "forward, then backward: every gradient is complete at its end\n".into()
     }
 
+    /// Whether a batch's lengths are the model's, for what is called with batches from outside.
+    /// Looks at lengths alone: it is called at every step.
+    fn check_input(&self, input: &Self::Input<f32>) -> Result<()> {
+        let _ = input;
+        Ok(())
+    }
+
+    /// The length of a row of the output, where outputs are rows that a class number belongs to.
+    fn row_width(&self) -> Option<usize> {
+        None
+    }
+
     /// The same batch in another scalar.
     fn cast_input<T: Scalar, U: Scalar>(&self, input: &Self::Input<T>) -> Self::Input<U>;
 
@@ -204,6 +215,24 @@ pub trait Model: Send + Sync {
     fn penalty<T: Scalar>(&self, params: &[T], d_params: Option<&mut [T]>) -> T {
         let _ = (params, d_params);
         T::ZERO
+    }
+
+    /// Adds the part of the penalty's gradient that concerns a range which
+    /// [`Model::backward_then`] reports. It must be a function of the parameters in the range alone:
+    /// those after it have been changed by then. False, with nothing added, where the model can't.
+    ///
+    /// The default can for the whole vector. A model that reports parts has its own.
+    fn penalty_range<T: Scalar>(
+        &self,
+        range: Range<usize>,
+        params: &[T],
+        d_params: &mut [T],
+    ) -> bool {
+        let whole = range == (0..params.len());
+        if whole {
+            self.penalty(params, Some(d_params));
+        }
+        whole
     }
 
     /// Appends what decides on which smooth piece of the function the last forward was: signs

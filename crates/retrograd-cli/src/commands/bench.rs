@@ -26,6 +26,10 @@ pub struct BenchArgs {
     /// What they run on.
     #[arg(long, value_enum, default_value = "cpu")]
     device: Device,
+    /// Makes training steps on the CPU with fused updates, each tensor's once its gradient is
+    /// complete; leaves out workloads that are no training steps.
+    #[arg(long, conflicts_with_all = ["profile", "dump"])]
+    fused_updates: bool,
     /// Shows where the time of a native step goes, kernel by kernel, with --device gpu.
     #[arg(long)]
     profile: bool,
@@ -59,8 +63,11 @@ pub fn run(args: BenchArgs) -> Result {
     for workload in workloads {
         let timing = args
             .threads
-            .install(|| bench::time(workload, args.device))
+            .install(|| bench::time(workload, args.device, args.fused_updates))
             .with_context(|| format!("workload {}", workload.name))?;
+        let Some(timing) = timing else {
+            continue;
+        };
         let gflops = timing.gflops().map(|g| format!("{g:.1} GFLOP/s"));
         let rate = timing.rate().map(|(name, r)| format!("{r:.3e} {name}"));
         println!(
@@ -77,6 +84,9 @@ pub fn run(args: BenchArgs) -> Result {
                 .join(", ")
         );
         timings.push(timing.to_json());
+    }
+    if timings.is_empty() {
+        bail!("--fused-updates: got no workload of training steps on the CPU, needs one");
     }
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&timings)? + "\n";

@@ -59,6 +59,7 @@ fn memory_read(device: Device) -> crate::Result<Prepared> {
         flops: None,
         rate: Some(("bytes_per_s", (4 * READ) as f64)),
         problem: None,
+        fused: None,
     })
 }
 
@@ -80,5 +81,6 @@ fn parallel_region(device: Device) -> crate::Result<Prepared> {
         flops: None,
         rate: None,
         problem: None,
+        fused: None,
     })
 }

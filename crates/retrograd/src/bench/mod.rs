@@ -6,13 +6,14 @@ mod peak;
 mod problem;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use problem::tensor;
 pub use problem::{MakeProblem, problem};
 
 use crate::optim::OptimizerSpec;
 use crate::rng::Key;
-use crate::train::{Clip, Example, Experiment, Stepper};
+use crate::train::{Clip, Example, Experiment, Lesson, Stepper};
 use crate::{Error, FAMILIES, Loss, Model, Pass, Result};
 
 /// What a workload runs on.
@@ -48,6 +49,28 @@ pub struct Prepared {
     pub rate: Option<(&'static str, f64)>,
     /// What another framework needs to do the same work, where it can be written.
     pub problem: Option<MakeProblem>,
+    /// Set to true, it makes the steps with fused updates; none where a step updates nothing.
+    pub fused: Option<Arc<AtomicBool>>,
+}
+
+/// One training step, in the order that a workload is asked for.
+pub(crate) fn step_once<M: Model>(
+    stepper: &mut Stepper<M>,
+    model: &M,
+    lesson: &Lesson<'_, M>,
+    clip: &Clip,
+    fused: &AtomicBool,
+) {
+    let lr = stepper.optimizer.spec().lr();
+    if fused.load(Ordering::Relaxed) {
+        let stepped = stepper.fused_step(model, lesson, clip, lr, &mut ());
+        assert!(stepped.is_ok(), "a fused step: {stepped:?}");
+    } else {
+        let loss = stepper.gradient_of(model, lesson, 1.0, false);
+        assert!(loss.is_ok(), "a gradient: {loss:?}");
+        let penalty = stepper.update(model, clip, lr);
+        assert!(penalty.is_ok(), "an update: {penalty:?}");
+    }
 }
 
 /// The usual workload: training steps of a model on one batch, on the CPU.
@@ -64,19 +87,23 @@ pub fn training<M: Model + 'static>(
     let mut step = 0;
     let shared = Arc::new((model, example));
     let same = shared.clone();
+    let fused = Arc::new(AtomicBool::new(false));
+    let switch = fused.clone();
     Ok(Prepared {
         step: Box::new(move || {
             let pass = Pass::training(Key::new(0).purpose("step").step(step));
             step += 1;
             let (model, example) = &*shared;
-            let value = stepper.step(model, loss, example, &pass);
-            assert!(value.is_ok(), "a number that is not finite: {value:?}");
+            let lesson = Lesson::new(loss, example, &pass);
+            let clip = Clip::default();
+            step_once(&mut stepper, model, &lesson, &clip, &switch);
         }),
         flops,
         rate: None,
         problem: Some(Box::new(move || {
             problem(&same.0, loss, optimizer, &Clip::default(), &same.1)
         })),
+        fused: Some(fused),
     })
 }
 

@@ -25,5 +25,6 @@ fn peak(device: Device) -> crate::Result<Prepared> {
         flops: Some(flops),
         rate: None,
         problem: None,
+        fused: None,
     })
 }

@@ -80,7 +80,7 @@ pub fn problem<M: Model>(
     let mut losses = Vec::new();
     for step in 0..STEPS {
         let pass = Pass::training(Key::new(0).purpose("step").step(step));
-        let value = stepper.gradient(model, loss, example, &pass, 1.0, false);
+        let value = stepper.gradient(model, loss, example, &pass, 1.0, false)?;
         losses.push(value as f32);
         stepper
             .update(model, clip, optimizer.lr())

@@ -177,6 +177,7 @@ fn large(device: Device) -> crate::Result<Prepared> {
         flops: None,
         rate: Some(("of_the_bandwidth_of_memory_read", seconds_in_order)),
         problem: None,
+        fused: None,
     })
 }
 

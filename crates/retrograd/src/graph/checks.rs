@@ -402,7 +402,7 @@ fn the_fused_step_follows_the_trajectory_of_gradient_then_update() {
         let mut d_y = vec![0.0; y.len()];
         let loss = Loss::CrossEntropy.evaluate(&y, &target, Some(&mut d_y));
         plain.backward_batch(&d_y, &pass).unwrap();
-        plain.step(0.01);
+        plain.step(0.01).unwrap();
         let other = fused
             .fused_step(&batch, &target, Loss::CrossEntropy, &pass, 0.01)
             .unwrap();

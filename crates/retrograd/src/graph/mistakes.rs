@@ -48,7 +48,7 @@ fn zero_grad_and_step_reach_every_weight_on_any_number_of_threads() {
             net.backward_batch(&[0.3, -0.2, 0.5][..y.len()], &pass)
                 .unwrap();
             let before = net.params().to_vec();
-            net.step(0.01);
+            net.step(0.01).unwrap();
             // The first step of Adam moves everything that has a gradient by the rate.
             for ((new, old), grad) in net.params().iter().zip(&before).zip(net.grads()) {
                 assert_eq!(*grad != 0.0, new != old, "{grad} {old} {new}");

@@ -7,7 +7,8 @@ use super::ops::{Aggregate, Coefficient, aggregate};
 use super::spec::GraphSpec;
 use crate::rng::Key;
 use crate::verify::{Bundle, Case, FromBundle};
-use crate::{Batch, Error, Grads, Kernels, Layout, Model, Pass, Result, Scalar, parallel};
+use crate::{Batch, Error, Grads, Kernels, Layout, Model, Pass, Ready, Result, Scalar, parallel};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A graph network built from a [`GraphSpec`].
@@ -18,7 +19,7 @@ pub struct GraphNetwork {
     pub(crate) widths: Vec<usize>,
     pub(crate) rows_of: Vec<RowsOf>,
     /// Each layer's tensors in the layout.
-    pub(crate) tensors_of: Vec<std::ops::Range<usize>>,
+    pub(crate) tensors_of: Vec<Range<usize>>,
     pub(crate) layout: Layout,
     pub(crate) init: Vec<Init>,
 }
@@ -360,34 +361,6 @@ impl GraphNetwork {
         }
     }
 
-    /// Backward that hands every layer's tensors (their numbers in the layout), the parameters and
-    /// the gradient to `then` as soon as their gradient is complete. `d_params` must hold zeros.
-    pub(crate) fn backward_then<T: Scalar>(
-        &self,
-        params: &mut [T],
-        input: &GraphBatch<T>,
-        pass: &Pass,
-        tape: &mut GraphTape<T>,
-        d_output: &[T],
-        d_params: &mut [T],
-        mut then: impl FnMut(std::ops::Range<usize>, &mut [T], &[T]),
-    ) {
-        let Some(lowest) = self.first_trained() else {
-            return;
-        };
-        self.start_backward(tape, d_output);
-        for index in (lowest..self.layers.len()).rev() {
-            let mut gradients = Gradients {
-                params: Some(&mut *d_params),
-                features: None,
-                edge_weights: None,
-                edge_features: None,
-            };
-            self.backward_at(index, lowest, params, input, pass, tape, &mut gradients);
-            then(self.tensors_of[index].clone(), params, d_params);
-        }
-    }
-
     /// The lowest layer with a parameter to train, or none.
     fn first_trained(&self) -> Option<usize> {
         let first = self.layout.tensors().iter().position(|t| !t.frozen)?;
@@ -508,6 +481,56 @@ impl Model for GraphNetwork {
             };
             self.backward_at(index, lowest, params, input, pass, tape, &mut gradients);
         }
+    }
+
+    fn backward_then<T: Scalar>(
+        &self,
+        params: &mut [T],
+        input: &GraphBatch<T>,
+        pass: &Pass,
+        tape: &mut GraphTape<T>,
+        d_output: &[T],
+        d_params: &mut [T],
+        ready: Ready<'_, T>,
+    ) {
+        parallel::fill(d_params, T::ZERO);
+        // Where the parameters begin that have been reported.
+        let mut reported = params.len();
+        if let Some(lowest) = self.first_trained() {
+            self.start_backward(tape, d_output);
+            for index in (lowest..self.layers.len()).rev() {
+                let mut gradients = Gradients {
+                    params: Some(&mut *d_params),
+                    features: None,
+                    edge_weights: None,
+                    edge_features: None,
+                };
+                self.backward_at(index, lowest, params, input, pass, tape, &mut gradients);
+                if let Some(tensor) = self.layout.tensors()[self.tensors_of[index].clone()].first()
+                {
+                    let first = tensor.range().start;
+                    ready(first..reported, params, d_params);
+                    reported = first;
+                }
+            }
+        }
+        if reported > 0 {
+            // Frozen ones below the lowest that is trained.
+            ready(0..reported, params, d_params);
+        }
+    }
+
+    /// There is none.
+    fn penalty_range<T: Scalar>(&self, _: Range<usize>, _: &[T], _: &mut [T]) -> bool {
+        true
+    }
+
+    fn check_input(&self, input: &GraphBatch<f32>) -> Result<()> {
+        self.check(input)
+    }
+
+    fn row_width(&self) -> Option<usize> {
+        Some(self.output_width())
     }
 
     fn cast_input<T: Scalar, U: Scalar>(&self, input: &GraphBatch<T>) -> GraphBatch<U> {

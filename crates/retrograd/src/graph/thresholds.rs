@@ -206,5 +206,6 @@ fn prepared(step: impl FnMut() + Send + 'static) -> Prepared {
         flops: None,
         rate: None,
         problem: None,
+        fused: None,
     }
 }

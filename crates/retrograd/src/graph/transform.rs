@@ -21,7 +21,8 @@ use super::batch::GraphBatch;
 use super::network::{GraphNetwork, GraphTape};
 use super::spec::{GraphLayerSpec, GraphSpec};
 use super::structure::Graph;
-use crate::optim::{Optimizer, OptimizerSpec};
+use crate::optim::OptimizerSpec;
+use crate::train::{Clip, Lesson, StepError, Stepper};
 use crate::{Error, Grads, Loss, Model, Pass, Result, Target, parallel};
 
 /// What the head puts out a row for.
@@ -95,9 +96,7 @@ impl TransformSpec {
 /// See the module's text.
 pub struct GraphTransformNet {
     network: GraphNetwork,
-    params: Vec<f32>,
-    grads: Vec<f32>,
-    optimizer: Optimizer<f32>,
+    stepper: Stepper<GraphNetwork>,
     groups: Vec<Group>,
 }
 
@@ -121,9 +120,7 @@ impl GraphTransformNet {
         optimizer.check()?;
         let params = network.init(seed);
         Ok(GraphTransformNet {
-            grads: vec![0.0; params.len()],
-            optimizer: Optimizer::new(optimizer, params.len()),
-            params,
+            stepper: Stepper::new(&network, params, optimizer),
             network,
             groups: Vec::new(),
         })
@@ -136,17 +133,17 @@ impl GraphTransformNet {
 
     /// The weights.
     pub fn params(&self) -> &[f32] {
-        &self.params
+        &self.stepper.params
     }
 
     /// The weights, to load others.
     pub fn params_mut(&mut self) -> &mut [f32] {
-        &mut self.params
+        &mut self.stepper.params
     }
 
     /// The gradient.
     pub fn grads(&self) -> &[f32] {
-        &self.grads
+        &self.stepper.grads
     }
 
     /// The nodes' rows before the head (before pooling), for one batch.
@@ -154,7 +151,7 @@ impl GraphTransformNet {
         self.network.check(batch)?;
         let mut tape = GraphTape::default();
         self.network
-            .forward(&self.params, batch, &Pass::inference(), &mut tape);
+            .forward(&self.stepper.params, batch, &Pass::inference(), &mut tape);
         let layers = &self.network.spec().layers;
         let pooled = layers.contains(&GraphLayerSpec::MeanPool {});
         let last = layers.len() - if pooled { 3 } else { 2 };
@@ -185,7 +182,7 @@ impl GraphTransformNet {
                 None => group.batch = Some(GraphBatch::union(&members.collect::<Vec<_>>())?),
             }
         }
-        let (network, params) = (&self.network, &self.params[..]);
+        let (network, params) = (&self.network, &self.stepper.params[..]);
         parallel::for_each_mut(&mut self.groups, true, |_, group| {
             let batch = group.batch.as_ref().expect("set above");
             network.forward(params, batch, pass, &mut group.tape);
@@ -216,7 +213,7 @@ impl GraphTransformNet {
             group.d_output.extend_from_slice(own);
             rest = others;
         }
-        let params = &self.params[..];
+        let params = &self.stepper.params[..];
         parallel::for_each_mut(&mut self.groups, true, |_, group| {
             group.grads.resize(params.len(), 0.0);
             let batch = group.batch.as_ref().expect("set by forward_batch");
@@ -224,7 +221,7 @@ impl GraphTransformNet {
             network.backward(params, batch, pass, &mut group.tape, &group.d_output, grads);
         });
         for group in &self.groups {
-            for (total, &g) in self.grads.iter_mut().zip(&group.grads) {
+            for (total, &g) in self.stepper.grads.iter_mut().zip(&group.grads) {
                 *total += g;
             }
         }
@@ -235,19 +232,23 @@ impl GraphTransformNet {
     pub fn zero_grad(&mut self) {
         // 64k zeros take some 5 µs, as much as waking a thread.
         const CHUNK: usize = 1 << 16;
-        let parallel = self.grads.len() >= 4 * CHUNK;
-        parallel::for_each_chunk(&mut self.grads, CHUNK, parallel, |_, g| g.fill(0.0));
+        let parallel = self.stepper.grads.len() >= 4 * CHUNK;
+        parallel::for_each_chunk(&mut self.stepper.grads, CHUNK, parallel, |_, g| g.fill(0.0));
     }
 
     /// One optimizer step with the gradient. Chunks of the weights go to threads above the
-    /// optimizer's measured size.
-    pub fn step(&mut self, lr: f64) {
-        self.optimizer
-            .step(&mut self.params, &self.grads, self.network.layout(), lr);
+    /// optimizer's measured size. A number that is not finite is an error that changes nothing.
+    pub fn step(&mut self, lr: f64) -> Result<()> {
+        let steps = self.stepper.optimizer.steps();
+        self.stepper
+            .update(&self.network, &Clip::default(), lr)
+            .map_err(|bad| bad.into_error(steps, ADVICE))?;
+        Ok(())
     }
 
     /// Forward, loss, backward and update of one batch in one go; see the module's text. Returns the
-    /// loss before the update.
+    /// loss before the update. A gradient that is not finite is an error after which the weights
+    /// may be half updated: load others.
     pub fn fused_step(
         &mut self,
         batch: &GraphBatch<f32>,
@@ -256,36 +257,25 @@ impl GraphTransformNet {
         pass: &Pass,
         lr: f64,
     ) -> Result<f32> {
-        self.network.check(batch)?;
-        self.groups
-            .resize_with(1.max(self.groups.len()), Group::default);
-        let group = &mut self.groups[0];
-        let network = &self.network;
-        network.forward(&self.params, batch, pass, &mut group.tape);
-        let y = network.output(&group.tape);
-        loss.check(y.len(), target)?;
-        group.d_output.resize(y.len(), 0.0);
-        let value = loss.evaluate(y, target, Some(&mut group.d_output));
-        self.grads.fill(0.0);
-        self.optimizer.begin();
-        let optimizer = &mut self.optimizer;
-        let layout = network.layout();
-        network.backward_then(
-            &mut self.params,
-            batch,
+        let lesson = Lesson {
+            loss,
+            input: batch,
+            target,
             pass,
-            &mut group.tape,
-            &group.d_output,
-            &mut self.grads,
-            |tensors, params, grads| {
-                for tensor in layout.tensors()[tensors].iter().filter(|t| !t.frozen) {
-                    optimizer.step_range(params, grads, tensor.range(), lr);
-                }
-            },
-        );
-        Ok(value)
+        };
+        let steps = self.stepper.optimizer.steps();
+        let clip = Clip::default();
+        self.stepper
+            .fused_step(&self.network, &lesson, &clip, lr, &mut ())
+            .map(|stepped| stepped.loss as f32)
+            .map_err(|error| match error {
+                StepError::NotFinite(bad) => bad.into_error(steps, ADVICE),
+                StepError::Other(error) => error,
+            })
     }
 }
+
+const ADVICE: &str = "lower the rate or look at the data";
 
 /// Characters as a graph: a node each, edges to the next and the previous character, and skip edges
 /// over `skips` characters in both directions.

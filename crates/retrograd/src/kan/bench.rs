@@ -195,6 +195,7 @@ fn infer(device: Device, sizes: &[usize], batch: usize) -> crate::Result<Prepare
         flops,
         rate: None,
         problem: None,
+        fused: None,
     })
 }
 
@@ -230,5 +231,6 @@ fn frozen(
         flops: Some(forward_flops(sizes, batch)),
         rate: None,
         problem: None,
+        fused: None,
     })
 }

@@ -94,6 +94,7 @@ fn native(device: Device, samples: usize) -> crate::Result<Prepared> {
         flops: None,
         rate: Some(("samples_per_s", samples as f64)),
         problem: None,
+        fused: None,
     })
 }
 
@@ -114,6 +115,7 @@ fn hybrid(device: Device, samples: usize) -> crate::Result<Prepared> {
         flops: None,
         rate: Some(("samples_per_s", samples as f64)),
         problem: None,
+        fused: None,
     })
 }
 
@@ -126,6 +128,7 @@ fn forward(device: Device, samples: usize) -> crate::Result<Prepared> {
         flops: None,
         rate: Some(("samples_per_s", samples as f64)),
         problem: None,
+        fused: None,
     })
 }
 

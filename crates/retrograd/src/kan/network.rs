@@ -1,9 +1,12 @@
 //! A network, its parameters and its optimizer in one object.
 
+use std::ops::Range;
+
 use crate::layer::kan::KanSpec;
 use crate::network::{Base, LayerSpec, Network, NetworkSpec, NetworkTape, Outside, Sparsity};
-use crate::optim::{self, Optimizer, OptimizerSpec};
+use crate::optim::OptimizerSpec;
 use crate::rng::Key;
+use crate::train::{Clip, Hooks, Lesson, Stepper};
 use crate::{Error, Grads, Loss, Model, Pass, Result, Target};
 
 use super::EdgeMask;
@@ -102,16 +105,38 @@ impl Default for TrainOptions {
 /// A Kolmogorov–Arnold network with parameters, workspaces and Adam's state.
 pub struct KanNetwork {
     network: Network,
-    params: Vec<f32>,
-    optimizer: Optimizer<f32>,
+    stepper: Stepper<Network>,
     mask: Option<EdgeMask>,
-    tape: NetworkTape<f32>,
     single_tape: NetworkTape<f32>,
     batch: Vec<f32>,
     single: Vec<f32>,
-    d_output: Vec<f32>,
-    d_params: Vec<f32>,
     d_input: Vec<f32>,
+}
+
+/// What a KAN's step does beside the plain one.
+struct MaskAndDecay<'a> {
+    mask: Option<&'a EdgeMask>,
+    /// What a step leaves of every parameter.
+    shrink: Option<f32>,
+}
+
+impl Hooks<Network> for MaskAndDecay<'_> {
+    fn gradient(&mut self, network: &Network, _: Range<usize>, d_params: &mut [f32]) {
+        if let Some(mask) = self.mask {
+            mask.apply(network, d_params);
+        }
+    }
+
+    fn before_update(&mut self, network: &Network, range: Range<usize>, params: &mut [f32]) {
+        let Some(shrink) = self.shrink else {
+            return;
+        };
+        for (_, part) in network.layout().within(range).filter(|(t, _)| !t.frozen) {
+            for p in &mut params[part] {
+                *p *= shrink;
+            }
+        }
+    }
 }
 
 impl KanNetwork {
@@ -133,19 +158,14 @@ impl KanNetwork {
                 format!("{}", network.layout().len()),
             ));
         }
-        let optimizer = Optimizer::new(OptimizerSpec::adam(1e-3), params.len());
         Ok(KanNetwork {
+            stepper: Stepper::new(&network, params, OptimizerSpec::adam(1e-3)),
             network,
-            optimizer,
             mask: None,
-            tape: NetworkTape::default(),
             single_tape: NetworkTape::default(),
             batch: Vec::new(),
             single: Vec::new(),
-            d_output: Vec::new(),
-            d_params: vec![0.0; params.len()],
             d_input: Vec::new(),
-            params,
         })
     }
 
@@ -156,30 +176,30 @@ impl KanNetwork {
 
     /// The parameters, in the order of the network's layout.
     pub fn params(&self) -> &[f32] {
-        &self.params
+        &self.stepper.params
     }
 
     /// The parameters, to change.
     pub fn params_mut(&mut self) -> &mut [f32] {
-        &mut self.params
+        &mut self.stepper.params
     }
 
     /// Network and parameters.
     pub fn into_parts(self) -> (Network, Vec<f32>) {
-        (self.network, self.params)
+        (self.network, self.stepper.params)
     }
 
     /// Edges that are held at zero from now on; applied to the parameters at once.
     pub fn set_mask(&mut self, mask: Option<EdgeMask>) {
         if let Some(mask) = &mask {
-            mask.apply(&self.network, &mut self.params);
+            mask.apply(&self.network, &mut self.stepper.params);
         }
         self.mask = mask;
     }
 
     /// The gradient of the last training step, masked and clipped.
     pub fn d_params_of_last_step(&self) -> &[f32] {
-        &self.d_params
+        &self.stepper.grads
     }
 
     /// One sample, without allocation after the first call and without threads: for search loops.
@@ -195,21 +215,27 @@ impl KanNetwork {
         self.single.resize(inputs, 0.0);
         self.single.copy_from_slice(x);
         let pass = Pass::inference();
-        self.network
-            .forward(&self.params, &self.single, &pass, &mut self.single_tape);
+        self.network.forward(
+            &self.stepper.params,
+            &self.single,
+            &pass,
+            &mut self.single_tape,
+        );
         y.copy_from_slice(self.network.output(&self.single_tape));
         Ok(())
     }
 
     /// A batch: whole samples, one after the other. The result stays valid until the next call.
     pub fn forward_batch(&mut self, x: &[f32]) -> Result<&[f32]> {
-        self.network.check_batch(x)?;
-        self.batch.resize(x.len(), 0.0);
-        self.batch.copy_from_slice(x);
+        self.take_batch(x)?;
         let pass = Pass::training(Key::new(0));
-        self.network
-            .forward(&self.params, &self.batch, &pass, &mut self.tape);
-        Ok(self.network.output(&self.tape))
+        self.network.forward(
+            &self.stepper.params,
+            &self.batch,
+            &pass,
+            &mut self.stepper.tape,
+        );
+        Ok(self.network.output(&self.stepper.tape))
     }
 
     /// The gradients of the parameters and of the inputs for the batch of the last
@@ -227,14 +253,14 @@ impl KanNetwork {
         self.d_input.resize(self.batch.len(), 0.0);
         let pass = Pass::training(Key::new(0));
         self.network.backward(
-            &self.params,
+            &self.stepper.params,
             &self.batch,
             &pass,
-            &mut self.tape,
+            &mut self.stepper.tape,
             d_output,
-            Grads::both(&mut self.d_params, &mut self.d_input),
+            Grads::both(&mut self.stepper.grads, &mut self.d_input),
         );
-        Ok((&self.d_params, &self.d_input))
+        Ok((&self.stepper.grads, &self.d_input))
     }
 
     /// One step of Adam on a batch. Returns the loss, without the sparsity penalty. A batch or a
@@ -245,60 +271,41 @@ impl KanNetwork {
         target: &Target<f32>,
         options: &TrainOptions,
     ) -> Result<f64> {
-        let output = self.forward_batch(x)?;
-        options.loss.check(output.len(), target)?;
-        self.d_output.resize(
-            x.len() / self.network.input_len() * self.network.output_len(),
-            0.0,
-        );
-        let output = self.network.output(&self.tape);
-        let loss = options
+        self.take_batch(x)?;
+        let samples = x.len() / self.network.input_len();
+        options
             .loss
-            .evaluate(output, target, Some(&mut self.d_output));
+            .check(samples * self.network.output_len(), target)?;
         let pass = Pass::training(Key::new(0));
-        self.network.backward(
-            &self.params,
-            &self.batch,
-            &pass,
-            &mut self.tape,
-            &self.d_output,
-            Grads::params(&mut self.d_params),
-        );
-        self.network.penalty(&self.params, Some(&mut self.d_params));
-        if let Some(mask) = &self.mask {
-            mask.apply(&self.network, &mut self.d_params);
-        }
-        let layout = self.network.layout();
-        let norm = optim::global_norm(&self.d_params, layout);
-        if !loss.is_finite() || !norm.is_finite() {
-            return Err(Error::NotFinite {
-                step: self.optimizer.steps(),
-                tensor: if loss.is_finite() {
-                    "the gradient".into()
-                } else {
-                    "the loss".into()
-                },
-                value: if loss.is_finite() {
-                    norm
-                } else {
-                    f64::from(loss)
-                },
-                advice: "lower lr or set max_grad_norm".into(),
-            });
-        }
-        if let Some(max_norm) = options.max_grad_norm {
-            optim::clip_global_norm(&mut self.d_params, layout, max_norm);
-        }
-        if options.weight_decay != 0.0 {
-            let shrink = (1.0 - options.lr * options.weight_decay) as f32;
-            for range in layout.trainable() {
-                for p in &mut self.params[range] {
-                    *p *= shrink;
-                }
-            }
-        }
-        self.optimizer
-            .step(&mut self.params, &self.d_params, layout, options.lr);
-        Ok(f64::from(loss))
+        let lesson = Lesson {
+            loss: options.loss,
+            input: &self.batch,
+            target,
+            pass: &pass,
+        };
+        let loss = self
+            .stepper
+            .gradient_of(&self.network, &lesson, 1.0, false)?;
+        let clip = Clip {
+            element: None,
+            norm: options.max_grad_norm,
+        };
+        let decays = options.weight_decay != 0.0;
+        let mut hooks = MaskAndDecay {
+            mask: self.mask.as_ref(),
+            shrink: decays.then(|| (1.0 - options.lr * options.weight_decay) as f32),
+        };
+        let step = self.stepper.optimizer.steps();
+        self.stepper
+            .update_with(&self.network, &clip, options.lr, &mut hooks)
+            .map_err(|bad| bad.into_error(step, "lower lr or set max_grad_norm"))?;
+        Ok(loss)
+    }
+
+    fn take_batch(&mut self, x: &[f32]) -> Result<()> {
+        self.network.check_batch(x)?;
+        self.batch.resize(x.len(), 0.0);
+        self.batch.copy_from_slice(x);
+        Ok(())
     }
 }

@@ -30,42 +30,48 @@ impl<T: Scalar> LogicBatch<T> {
         [batch, height, width]: [usize; 3],
         fire: Option<Vec<bool>>,
     ) -> Result<Self> {
-        let channels = model.spec().channels;
-        check_shape(height, width, channels)?;
-        let len = batch * height * width * channels;
-        if batch == 0 || state.len() != len {
-            return Err(Error::invalid(
-                "state",
-                format!("{} values", state.len()),
-                format!("{batch}·{height}·{width}·{channels}, of at least one grid"),
-            ));
-        }
-        if let Some(i) = state.iter().position(|x| !x.is_finite()) {
-            return Err(Error::invalid(
-                format!("state, element {i}"),
-                state[i].to_f64(),
-                "a finite number",
-            ));
-        }
-        if let Some(fire) = &fire
-            && fire.len() != model.spec().steps * height * width
-        {
-            return Err(Error::invalid(
-                "fire",
-                format!("{} values", fire.len()),
-                format!(
-                    "{}·{height}·{width}: steps, rows, columns",
-                    model.spec().steps
-                ),
-            ));
-        }
-        Ok(LogicBatch {
+        let made = LogicBatch {
             state,
             batch,
             height,
             width,
             fire,
-        })
+        };
+        made.check_lengths(model)?;
+        if let Some(i) = made.state.iter().position(|x| !x.is_finite()) {
+            return Err(Error::invalid(
+                format!("state, element {i}"),
+                made.state[i].to_f64(),
+                "a finite number",
+            ));
+        }
+        Ok(made)
+    }
+
+    /// Whether the states and the cells that fire are as many as the model and the size say.
+    pub(super) fn check_lengths(&self, model: &LogicCa) -> Result<()> {
+        let (batch, height, width) = (self.batch, self.height, self.width);
+        let channels = model.spec().channels;
+        check_shape(height, width, channels)?;
+        let len = batch * height * width * channels;
+        if batch == 0 || self.state.len() != len {
+            return Err(Error::invalid(
+                "state",
+                format!("{} values", self.state.len()),
+                format!("{batch}·{height}·{width}·{channels}, of at least one grid"),
+            ));
+        }
+        let steps = model.spec().steps;
+        if let Some(fire) = &self.fire
+            && fire.len() != steps * height * width
+        {
+            return Err(Error::invalid(
+                "fire",
+                format!("{} values", fire.len()),
+                format!("{steps}·{height}·{width}: steps, rows, columns"),
+            ));
+        }
+        Ok(())
     }
 
     /// Whether cell (y, x) fires in step t.

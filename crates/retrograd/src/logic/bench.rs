@@ -1,14 +1,16 @@
 //! Differentiable-logic automata: training steps of the five experiments, and Life on bits.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use crate::logic::{BitGrid, BoundaryCondition, HardCircuit, LogicTask, Program};
-use crate::model::{Grads, Model};
-use crate::optim::{Optimizer, clip_elements};
+use crate::model::Model;
 use crate::rng::Key;
-use crate::train::{Clip, Experiment, Task, TensorFile};
+use crate::train::{Clip, Experiment, Lesson, Stepper, Task, TensorFile};
 use crate::{Error, Loss, Pass, Result};
 
 use crate::bench::tensor;
-use crate::bench::{Device, Prepared, Workload, problem};
+use crate::bench::{Device, Prepared, Workload, problem, step_once};
 
 pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
@@ -43,15 +45,22 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     },
 ];
 
+/// As the experiments clip.
+const CLIP: Clip = Clip {
+    element: Some(100.0),
+    norm: None,
+};
+
 /// A training step as the loop makes it, with a new start every time.
 fn step_of(experiment: Experiment, device: Device) -> Result<Prepared> {
     device.is_cpu()?;
     let mut task = LogicTask::new(&experiment)?;
-    let mut params = task.model().init(0);
-    let mut optimizer = Optimizer::new(experiment.train.optimizer, params.len());
-    let (mut example, mut tape) = (None, Default::default());
-    let (mut d_output, mut d_params) = (Vec::new(), vec![0.0; params.len()]);
+    let params = task.model().init(0);
+    let mut stepper = Stepper::new(task.model(), params, experiment.train.optimizer);
+    let mut example = None;
     let mut step = 0;
+    let fused = Arc::new(AtomicBool::new(false));
+    let switch = fused.clone();
     let spec = task.model().spec();
     let [height, width] = task.data().grid;
     let cells = height * width * experiment.train.batch.unwrap_or(1);
@@ -66,19 +75,13 @@ fn step_of(experiment: Experiment, device: Device) -> Result<Prepared> {
                 return;
             };
             let pass = Pass::training(Key::new(0));
-            model.forward(&params, &example.input, &pass, &mut tape);
-            let output = model.output(&tape);
-            d_output.resize(output.len(), 0.0);
-            Loss::SumSquares.evaluate(output, &example.target, Some(&mut d_output));
-            let grads = Grads::params(&mut d_params);
-            model.backward(&params, &example.input, &pass, &mut tape, &d_output, grads);
-            clip_elements(&mut d_params, 100.0);
-            let lr = optimizer.spec().lr();
-            optimizer.step(&mut params, &d_params, model.layout(), lr);
+            let lesson = Lesson::new(Loss::SumSquares, example, &pass);
+            step_once(&mut stepper, model, &lesson, &CLIP, &switch);
         }),
         flops: Some(flops),
         rate: None,
         problem: Some(Box::new(move || problem_of(&experiment))),
+        fused: Some(fused),
     })
 }
 
@@ -90,12 +93,8 @@ fn problem_of(experiment: &Experiment) -> Result<TensorFile> {
     let Some(example) = example else {
         return Err(Error::invalid("the first step", "no batch", "one"));
     };
-    let clip = Clip {
-        element: Some(100.0),
-        norm: None,
-    };
     let optimizer = experiment.train.optimizer;
-    let mut file = problem(task.model(), Loss::SumSquares, optimizer, &clip, &example)?;
+    let mut file = problem(task.model(), Loss::SumSquares, optimizer, &CLIP, &example)?;
     let spec = serde_json::to_string(task.model().spec()).expect("plain values");
     file.metadata.insert("model".into(), spec);
     let input = &example.input;
@@ -130,5 +129,6 @@ fn hard_life(device: Device) -> Result<Prepared> {
         flops: None,
         rate: Some(("cell_updates_per_s", (height * width) as f64)),
         problem: None,
+        fused: None,
     })
 }

@@ -322,6 +322,10 @@ impl Model for LogicCa {
         }
     }
 
+    fn check_input(&self, input: &LogicBatch<f32>) -> Result<()> {
+        input.check_lengths(self)
+    }
+
     fn cast_input<T: Scalar, U: Scalar>(&self, input: &LogicBatch<T>) -> LogicBatch<U> {
         LogicBatch {
             state: cast(&input.state),

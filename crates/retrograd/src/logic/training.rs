@@ -1,8 +1,9 @@
 //! Training an automaton step by step, without the command line's loop.
 
-use super::{BitGrid, HardCircuit, LogicBatch, LogicCa, LogicTape, Program};
-use crate::model::{Grads, Kernels, Model, Pass};
-use crate::optim::{Optimizer, OptimizerSpec, clip_elements};
+use super::{BitGrid, HardCircuit, LogicBatch, LogicCa, Program};
+use crate::model::{Kernels, Model, Pass};
+use crate::optim::OptimizerSpec;
+use crate::train::{Clip, Lesson, Stepper};
 use crate::{Loss, Result, Target};
 
 /// The losses before an update.
@@ -18,14 +19,10 @@ pub struct StepLosses {
 /// back.
 pub struct TrainingLoop {
     model: LogicCa,
-    params: Vec<f32>,
-    optimizer: Optimizer<f32>,
+    stepper: Stepper<LogicCa>,
     pass: Pass,
     /// Each element of the gradient is clamped to plus and minus this.
     pub clip_element: Option<f64>,
-    tape: LogicTape<f32>,
-    d_output: Vec<f32>,
-    d_params: Vec<f32>,
 }
 
 impl TrainingLoop {
@@ -45,17 +42,13 @@ impl TrainingLoop {
             ));
         }
         Ok(TrainingLoop {
-            optimizer: Optimizer::new(optimizer, params.len()),
-            d_params: vec![0.0; params.len()],
+            stepper: Stepper::new(&model, params, optimizer),
             pass: Pass {
                 kernels,
                 ..Pass::inference()
             },
             model,
-            params,
             clip_element: None,
-            tape: LogicTape::default(),
-            d_output: Vec::new(),
         })
     }
 
@@ -66,19 +59,19 @@ impl TrainingLoop {
 
     /// The parameters as they are now.
     pub fn params(&self) -> &[f32] {
-        &self.params
+        &self.stepper.params
     }
 
     /// The gradient of the last step, clipped.
     pub fn gradient(&self) -> &[f32] {
-        &self.d_params
+        self.stepper.grads()
     }
 
     /// The hard automaton's loss, by the same steps on bits; values above one half count as 1.
     pub fn hard_loss(&mut self, input: &LogicBatch<f32>, target: &Target<f32>) -> Result<f64> {
         let spec = self.model.spec();
         let size = [input.batch, input.height, input.width];
-        let program = Program::new(&HardCircuit::of(&self.model, &self.params));
+        let program = Program::new(&HardCircuit::of(&self.model, &self.stepper.params));
         let mut grid = BitGrid::new(size, spec.channels, spec.boundary)?;
         grid.load(&input.state);
         let cells = input.height * input.width;
@@ -92,29 +85,26 @@ impl TrainingLoop {
         Ok(f64::from(Loss::SumSquares.evaluate(&output, target, None)))
     }
 
-    /// Forward, back through time, and one update. Returns the soft loss before the update.
+    /// Forward, back through time, and one update. Returns the soft loss before the update. A number
+    /// that is not finite is an error that changes nothing.
     pub fn train_step(&mut self, input: &LogicBatch<f32>, target: &Target<f32>) -> Result<f64> {
-        self.model
-            .forward(&self.params, input, &self.pass, &mut self.tape);
-        let output = self.model.output(&self.tape);
-        Loss::SumSquares.check(output.len(), target)?;
-        self.d_output.resize(output.len(), 0.0);
-        let soft = Loss::SumSquares.evaluate(output, target, Some(&mut self.d_output));
-        self.model.backward(
-            &self.params,
+        let lesson = Lesson {
+            loss: Loss::SumSquares,
             input,
-            &self.pass,
-            &mut self.tape,
-            &self.d_output,
-            Grads::params(&mut self.d_params),
-        );
-        if let Some(limit) = self.clip_element {
-            clip_elements(&mut self.d_params, limit);
-        }
-        let lr = self.optimizer.spec().lr();
-        self.optimizer
-            .step(&mut self.params, &self.d_params, self.model.layout(), lr);
-        Ok(f64::from(soft))
+            target,
+            pass: &self.pass,
+        };
+        let soft = self.stepper.gradient_of(&self.model, &lesson, 1.0, false)?;
+        let clip = Clip {
+            element: self.clip_element,
+            norm: None,
+        };
+        let optimizer = &self.stepper.optimizer;
+        let (step, lr) = (optimizer.steps(), optimizer.spec().lr());
+        self.stepper
+            .update(&self.model, &clip, lr)
+            .map_err(|bad| bad.into_error(step, "lower the rate or set clip_element"))?;
+        Ok(soft)
     }
 
     /// [`TrainingLoop::train_step`] with both losses.

@@ -329,8 +329,13 @@ impl<T> Params<'_, T> {
 
     pub(super) fn complete(&mut self, ranges: &[Range<usize>], d_params: &mut [T]) {
         if let Params::Updated(params, then) = self {
-            for range in ranges {
-                then(range.clone(), params, d_params);
+            // Neighbours together: a penalty couples the tensors of a layer.
+            let mut ranges = ranges.iter().cloned().peekable();
+            while let Some(mut range) = ranges.next() {
+                while let Some(next) = ranges.next_if(|next| next.start == range.end) {
+                    range.end = next.end;
+                }
+                then(range, params, d_params);
             }
         }
     }

@@ -159,19 +159,46 @@ impl Network {
     /// Whether a batch fits: whole samples, at least one, every value finite.
     pub fn check_batch(&self, batch: &[f32]) -> Result<()> {
         let sample = self.input_len();
-        if batch.is_empty() || !batch.len().is_multiple_of(sample) {
-            let needed = format!("a multiple of {sample}, the input {:?}", self.spec.input);
-            return Err(Error::invalid(
-                "batch",
-                format!("{} values", batch.len()),
-                needed,
-            ));
-        }
+        self.check_length(batch.len())?;
         if let Some(i) = batch.iter().position(|v| !v.is_finite()) {
             let what = format!("sample {}, value {}", i / sample, i % sample);
             return Err(Error::invalid(what, batch[i], "a finite number"));
         }
         Ok(())
+    }
+
+    fn check_length(&self, batch: usize) -> Result<()> {
+        let sample = self.input_len();
+        if batch == 0 || !batch.is_multiple_of(sample) {
+            let needed = format!("a multiple of {sample}, the input {:?}", self.spec.input);
+            return Err(Error::invalid("batch", format!("{batch} values"), needed));
+        }
+        Ok(())
+    }
+
+    /// The penalty of the layers with a tensor in the range, with the gradients of those tensors.
+    fn penalty_in<T: Scalar>(
+        &self,
+        range: &Range<usize>,
+        params: &[T],
+        mut d_params: Option<&mut [T]>,
+    ) -> T {
+        let mut sum = T::ZERO;
+        let Some(sparsity) = &self.spec.sparsity else {
+            return sum;
+        };
+        for (layer, place) in self.places.iter().enumerate() {
+            let inside = |slot: usize| range.contains(&place.tensors[slot].start);
+            if let Some(kan) = place.layer.downcast::<Kan>()
+                && (inside(0) || inside(1))
+            {
+                let [spline_weight, base_weight, ..] = self.params_of(layer, params);
+                let [d_spline, d_base, ..] = self.d_params_of(layer, d_params.as_deref_mut());
+                let d_weights = [d_spline.filter(|_| inside(0)), d_base.filter(|_| inside(1))];
+                sum += kan.penalty(sparsity, spline_weight, base_weight, d_weights);
+            }
+        }
+        sum
     }
 
     pub(crate) fn shape_of(&self, value: Value) -> &[usize] {
@@ -338,19 +365,27 @@ impl Model for Network {
         self.keep_plan(tape, plan);
     }
 
-    fn penalty<T: Scalar>(&self, params: &[T], mut d_params: Option<&mut [T]>) -> T {
-        let mut sum = T::ZERO;
-        let Some(sparsity) = &self.spec.sparsity else {
-            return sum;
-        };
-        for (layer, place) in self.places.iter().enumerate() {
-            if let Some(kan) = place.layer.downcast::<Kan>() {
-                let [spline_weight, base_weight, ..] = self.params_of(layer, params);
-                let [d_spline, d_base, ..] = self.d_params_of(layer, d_params.as_deref_mut());
-                sum += kan.penalty(sparsity, spline_weight, base_weight, [d_spline, d_base]);
-            }
-        }
-        sum
+    fn penalty<T: Scalar>(&self, params: &[T], d_params: Option<&mut [T]>) -> T {
+        self.penalty_in(&(0..self.layout.len()), params, d_params)
+    }
+
+    /// A sum over layers, and what is trained of a layer's weights is reported at once.
+    fn penalty_range<T: Scalar>(
+        &self,
+        range: Range<usize>,
+        params: &[T],
+        d_params: &mut [T],
+    ) -> bool {
+        self.penalty_in(&range, params, Some(d_params));
+        true
+    }
+
+    fn check_input(&self, input: &Vec<f32>) -> Result<()> {
+        self.check_length(input.len())
+    }
+
+    fn row_width(&self) -> Option<usize> {
+        (self.output_shape().len() == 1).then(|| self.output_len())
     }
 
     fn plan_text(&self) -> String {

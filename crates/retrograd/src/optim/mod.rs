@@ -273,17 +273,27 @@ impl<T: Scalar> Optimizer<T> {
     /// One step at rate `lr` on everything that is not frozen.
     pub fn step(&mut self, params: &mut [T], grads: &[T], layout: &Layout, lr: f64) {
         self.begin();
-        self.step_tensors(params, grads, Tensors::trained(layout.tensors()), lr);
+        self.step_range(params, grads, layout, 0..params.len(), lr);
     }
 
-    /// Begins a step that is made range by range.
+    /// Begins a step that is made range by range: it is counted once, however many follow.
     pub fn begin(&mut self) {
         self.steps += 1;
     }
 
-    /// The part of the step begun last that concerns a range of the flat vector.
-    pub fn step_range(&mut self, params: &mut [T], grads: &[T], range: Range<usize>, lr: f64) {
-        self.step_tensors(params, grads, Tensors::one(range), lr);
+    /// The part of the step begun last that concerns a range of the flat vector, frozen tensors
+    /// left out. Ranges that cover the vector once make the same step as [`Optimizer::step`], bit
+    /// for bit: an element's update reads that element alone.
+    pub fn step_range(
+        &mut self,
+        params: &mut [T],
+        grads: &[T],
+        layout: &Layout,
+        range: Range<usize>,
+        lr: f64,
+    ) {
+        let trained = Tensors::trained(layout.tensors()).within(range);
+        self.step_tensors(params, grads, trained, lr);
     }
 
     fn step_tensors(&mut self, params: &mut [T], grads: &[T], tensors: Tensors<'_>, lr: f64) {

@@ -145,7 +145,8 @@ pub(crate) fn for_each_chunks<T: Send, const A: usize>(
 pub(crate) struct Tensors<'a> {
     list: &'a [Tensor],
     frozen: bool,
-    one: Option<(usize, usize)>,
+    /// What of them counts.
+    bounds: (usize, usize),
 }
 
 impl<'a> Tensors<'a> {
@@ -154,7 +155,7 @@ impl<'a> Tensors<'a> {
         Tensors {
             list,
             frozen: true,
-            one: None,
+            bounds: (0, usize::MAX),
         }
     }
 
@@ -166,12 +167,11 @@ impl<'a> Tensors<'a> {
         }
     }
 
-    /// One range.
-    pub fn one(range: Range<usize>) -> Self {
+    /// The parts of them that lie in a range.
+    pub fn within(self, range: Range<usize>) -> Self {
         Tensors {
-            list: &[],
-            frozen: true,
-            one: Some((range.start, range.end)),
+            bounds: (range.start, range.end),
+            ..self
         }
     }
 
@@ -179,7 +179,9 @@ impl<'a> Tensors<'a> {
     pub fn ranges(self) -> impl Iterator<Item = Range<usize>> + 'a {
         let wanted = move |tensor: &&Tensor| self.frozen || !tensor.frozen;
         let list = self.list.iter().filter(wanted).map(Tensor::range);
-        list.chain(self.one.map(|(start, end)| start..end))
+        let (from, to) = self.bounds;
+        let parts = list.map(move |r| r.start.max(from)..r.end.min(to));
+        parts.filter(|r| r.start < r.end)
     }
 }
 

@@ -181,7 +181,7 @@ fn flat_vector(file: &TensorFile, path: &Path, layout: &Layout, prefix: &str) ->
         }
         tensor.from_torch(&found.values.to_f32(), &mut flat[tensor.range()]);
     }
-    if let Some(bad) = find_bad(&flat, layout, prefix) {
+    if let Some(bad) = find_bad(&flat, layout, 0..flat.len(), prefix) {
         return Err(Error::file(
             path,
             format!("tensor{}", bad.tensor),

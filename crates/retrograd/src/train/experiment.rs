@@ -72,6 +72,9 @@ pub struct TrainSpec {
     /// `sum_squares` added.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub accumulate: u64,
+    /// Update a tensor once its gradient is complete, on the CPU; the same bits.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fused_updates: bool,
     /// Tensors that keep their values: names, or prefixes with a final `*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub freeze: Vec<String>,
@@ -128,6 +131,7 @@ impl Default for TrainSpec {
             clip: None,
             clip_element: None,
             accumulate: 1,
+            fused_updates: false,
             freeze: Vec::new(),
             weights: None,
             early_stopping: None,
@@ -164,8 +168,44 @@ impl TrainSpec {
                 return Err(Error::invalid(what, value, "a finite number > 0"));
             }
         }
+        if self.fused_updates {
+            self.check_fused()?;
+        }
         self.optimizer.check()?;
         self.schedule.check()
+    }
+
+    /// Nothing that needs the whole gradient before the first update, or the parameters from before
+    /// it afterwards.
+    fn check_fused(&self) -> Result<()> {
+        let refused = |with: String, because: &str| {
+            Err(Error::invalid(
+                "train.fused_updates",
+                format!("true beside {with}"),
+                format!("false: {because}"),
+            ))
+        };
+        if let Some(clip) = self.clip {
+            return refused(
+                format!("clip = {clip}"),
+                "the norm of the gradient is known when its last tensor is, and the first are \
+                 updated by then (clip_element works)",
+            );
+        }
+        if self.accumulate > 1 {
+            return refused(
+                format!("accumulate = {}", self.accumulate),
+                "a gradient is complete after the last of its batches only",
+            );
+        }
+        if self.on_nan == OnNan::Skip {
+            return refused(
+                "on_nan = \"skip\"".into(),
+                "some tensors are updated before another's gradient turns out not to be finite, \
+                 and such a step can't be left out any more",
+            );
+        }
+        Ok(())
     }
 }
 

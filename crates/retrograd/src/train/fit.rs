@@ -13,7 +13,7 @@ use super::checkpoint::{
 };
 use super::folder::{MetricsFile, RunFolder};
 use super::report;
-use super::step::{BadNumber, Clip, Stepper, find_bad};
+use super::step::{BadNumber, Clip, Lesson, StepError, Stepped, Stepper, find_bad};
 use super::{
     Accelerator, Arrived, CHECKPOINT_SECONDS, Carried, Event, Example, Experiment, Mode, Observer,
     OnNan, Placement, Record, Specimen, Start, Summary, Task, TensorFile, TrainSpec, Verification,
@@ -104,6 +104,14 @@ impl<'a, T: Task> Fit<'a, T> {
 
     /// Lets steps be computed elsewhere, from the state that is here now.
     pub(super) fn accelerate(&mut self, placement: &Placement) -> Result<()> {
+        if self.spec.fused_updates && *placement != Placement::Cpu {
+            return Err(Error::invalid(
+                "train.fused_updates",
+                "true with --device gpu",
+                "false: a device's step is a recording with its updates at the end, where loss \
+                 scaling (mixed precision) knows whether the step counts",
+            ));
+        }
         let stepper = &self.stepper;
         let start = Start {
             params: &stepper.params,
@@ -306,6 +314,10 @@ impl<'a, T: Task> Fit<'a, T> {
             }
             return Ok(());
         }
+        if spec.fused_updates {
+            let pass = Pass::training(key.step(first));
+            return self.fused_step(loss, &pass, &clip);
+        }
         let mut value = 0.0;
         for i in 0..batches {
             let step = first + i;
@@ -319,7 +331,7 @@ impl<'a, T: Task> Fit<'a, T> {
                 Some(accelerator) => stepper.gradient_from(share, i > 0, |params, grads| {
                     accelerator.gradient(params, loss, example, &pass, grads)
                 })?,
-                None => stepper.gradient(self.task.model(), loss, example, &pass, share, i > 0),
+                None => stepper.gradient(self.task.model(), loss, example, &pass, share, i > 0)?,
             };
             value += one / batches as f64;
             // An accelerator keeps the running statistics until they are brought back.
@@ -341,6 +353,27 @@ impl<'a, T: Task> Fit<'a, T> {
         Ok(())
     }
 
+    /// One step on one batch, tensors updated as their gradients are complete.
+    fn fused_step(&mut self, loss: Loss, pass: &Pass, clip: &Clip) -> Result<(), StepError> {
+        let start = Instant::now();
+        self.task.batch(self.progress.step, &mut self.example)?;
+        self.progress.loading += start.elapsed().as_secs_f64();
+        let example = self.example.as_ref().expect("a task gives a batch");
+        let lesson = Lesson::new(loss, example, pass);
+        let (stepper, model) = (&mut self.stepper, self.task.model());
+        let Stepped { loss, penalty } =
+            stepper.fused_step(model, &lesson, clip, self.lr, &mut ())?;
+        self.task.model_mut().absorb(stepper.tape());
+        self.progress.step += 1;
+        self.progress.loss_sum += loss + penalty;
+        self.progress.loss_count += 1;
+        self.observer.event(Event::Step {
+            step: self.progress.step,
+            loss: loss + penalty,
+        });
+        Ok(())
+    }
+
     /// Takes in losses of steps computed elsewhere. The first that was not finite ends the run, at
     /// the state before it: no step after it has changed anything.
     fn take_losses(&mut self, arrived: &[Arrived]) -> Result<(), StepError> {
@@ -358,10 +391,7 @@ impl<'a, T: Task> Fit<'a, T> {
             };
             if self.spec.on_nan == OnNan::Stop {
                 self.progress.step = step;
-                return Err(StepError::Bad(BadNumber {
-                    tensor: tensor.into(),
-                    value: one.loss,
-                }));
+                return Err(BadNumber::new(tensor, one.loss).into());
             }
             self.progress.skipped += 1;
             self.observer.event(Event::Skipped { step, tensor });
@@ -398,7 +428,7 @@ impl<'a, T: Task> Fit<'a, T> {
         let step = self.progress.step;
         let bad = match error {
             StepError::Other(error) => return Err(error),
-            StepError::Bad(bad) => bad,
+            StepError::NotFinite(bad) => bad,
         };
         if self.spec.on_nan == OnNan::Skip {
             let per_epoch = self.task.steps_per_epoch().max(1);
@@ -417,24 +447,39 @@ impl<'a, T: Task> Fit<'a, T> {
             accelerator.sync(&mut stepper.params, &mut stepper.optimizer, model)?;
             self.carried = accelerator.carried()?;
         }
-        // The parameters are those before this step: the last good state, unless the step before
-        // made them overflow. Then `save` refuses them and the older checkpoint stays.
-        let kept = match (self.save(), &self.folder) {
-            (Ok(()), Some(folder)) => format!(
-                "; the state before it is in {}",
-                folder.checkpoint().display()
-            ),
-            _ => String::new(),
+        let kept = self.keep_last_good(&bad);
+        let (clip, skip) = if self.spec.fused_updates {
+            ("clip_element", " and without fused_updates")
+        } else {
+            ("clip", "")
         };
         Err(Error::NotFinite {
             step,
             tensor: bad.tensor,
             value: bad.value,
             advice: format!(
-                "lower the learning rate, set clip, look at the data, or leave such steps out \
-                 with --on-nan skip{kept}"
+                "lower the learning rate, set {clip}, look at the data, or leave such steps out \
+                 with --on-nan skip{skip}{kept}"
             ),
         })
+    }
+
+    /// Sees to it that the checkpoint is the last good state, and says where it is.
+    fn keep_last_good(&mut self, bad: &BadNumber) -> String {
+        let path = self.folder.as_ref().map(RunFolder::checkpoint);
+        let at = path.map(|path| path.display().to_string());
+        if bad.half_updated {
+            // No state of a run: some tensors are those after the step, the others before it.
+            return at.map_or_else(String::new, |at| {
+                format!("; the last checkpoint, before it, is {at}")
+            });
+        }
+        // The parameters are those before this step: the last good state, unless the step before
+        // made them overflow. Then `save` refuses them and the older checkpoint stays.
+        match (self.save(), at) {
+            (Ok(()), Some(at)) => format!("; the state before it is in {at}"),
+            _ => String::new(),
+        }
     }
 
     fn evaluate(&mut self, epoch: u64) -> Result<()> {
@@ -533,8 +578,8 @@ impl<'a, T: Task> Fit<'a, T> {
             return Ok(());
         };
         let start = Instant::now();
-        let model = self.task.model_mut();
-        if let Some(bad) = find_bad(&self.stepper.params, model.layout(), "the parameter") {
+        let (model, params) = (self.task.model_mut(), &self.stepper.params);
+        if let Some(bad) = find_bad(params, model.layout(), 0..params.len(), "the parameter") {
             return Err(Error::NotFinite {
                 step: self.progress.step,
                 tensor: bad.tensor,
@@ -691,24 +736,6 @@ fn miss(target: &mut Target<f32>, loss: Loss) {
             Loss::SumSquares => *value,
             _ => *value + 1.0,
         };
-    }
-}
-
-/// Why a step was not taken.
-enum StepError {
-    Bad(BadNumber),
-    Other(Error),
-}
-
-impl From<BadNumber> for StepError {
-    fn from(bad: BadNumber) -> Self {
-        StepError::Bad(bad)
-    }
-}
-
-impl From<Error> for StepError {
-    fn from(error: Error) -> Self {
-        StepError::Other(error)
     }
 }
 

@@ -33,6 +33,6 @@ pub(crate) use network::{More, Scoring, TableData};
 pub use network::{NetworkTask, Predictions, TrainedNetwork};
 pub use report::number;
 pub use session::Session;
-pub use step::{BadNumber, Clip, Stepper};
+pub use step::{BadNumber, Clip, Hooks, Lesson, StepError, Stepped, Stepper};
 pub use task::{Content, Example, Figure, Findings, Metrics, Specimen, Task};
 pub use verification::{LinkSummary, Verification};

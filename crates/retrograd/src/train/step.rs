@@ -1,11 +1,27 @@
 //! One training step: forward, loss, backward, penalty, clipping, optimizer.
+//!
+//! This is the only place on the CPU where these are put together. What a caller does beside them
+//! (masks, decay of its own) it says by [`Hooks`].
+//!
+//! A step is made in one of two orders that give the same bits:
+//!
+//! - *plain*: the whole gradient, then the whole update;
+//! - *fused*: a tensor is updated once its gradient is complete and nothing later in the backward
+//!   pass reads it ([`Model::backward_then`]), while both are still in the cache.
+//!
+//! They agree because everything after the backward pass is elementwise: an element's update reads
+//! its gradient, its parameter and its optimizer state. What isn't elementwise has no fused form:
+//! clipping by the norm over all parameters is refused, and a penalty must be a sum over the ranges
+//! that the model reports. Its gradient is added after the backward pass has added everything else,
+//! as in the plain order: begun with the penalty, the sums would be rounded otherwise.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Example;
 use crate::loss_image::ImageLoss;
 use crate::optim::{self, Optimizer, OptimizerSpec};
-use crate::{Grads, Layout, Loss, Model, Pass, parallel};
+use crate::{Error, Grads, Layout, Loss, Model, Pass, Result, Target, parallel};
 
 /// What is done to a gradient before the optimizer sees it: elements first, then the norm.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -23,6 +39,106 @@ pub struct BadNumber {
     pub tensor: String,
     /// NaN or an infinity.
     pub value: f64,
+    /// Whether a part of the parameters had been updated when it was found. Only a fused step does
+    /// that. Parameters and optimizer are then no state to save or to go on from.
+    pub half_updated: bool,
+}
+
+impl BadNumber {
+    /// Found before anything was changed.
+    pub(crate) fn new(tensor: impl Into<String>, value: f64) -> Self {
+        BadNumber {
+            tensor: tensor.into(),
+            value,
+            half_updated: false,
+        }
+    }
+
+    /// As the library's error.
+    pub fn into_error(self, step: u64, advice: impl Into<String>) -> Error {
+        let mut advice = advice.into();
+        if self.half_updated {
+            advice += "; the parameters are half updated, load the last good ones";
+        }
+        Error::NotFinite {
+            step,
+            tensor: self.tensor,
+            value: self.value,
+            advice,
+        }
+    }
+}
+
+/// Why a step was not taken.
+#[derive(Debug)]
+pub enum StepError {
+    /// A number that is not finite.
+    NotFinite(BadNumber),
+    /// A batch, a target or a setting that doesn't fit. Nothing has changed.
+    Other(Error),
+}
+
+impl From<BadNumber> for StepError {
+    fn from(bad: BadNumber) -> Self {
+        StepError::NotFinite(bad)
+    }
+}
+
+impl From<Error> for StepError {
+    fn from(error: Error) -> Self {
+        StepError::Other(error)
+    }
+}
+
+/// What a caller does beside the plain step. Both are called for a range of the flat vector: the
+/// whole one, or in a fused step every range once.
+pub trait Hooks<M: Model> {
+    /// The gradient is complete, the penalty's among it, and neither checked nor clipped yet:
+    /// masks.
+    fn gradient(&mut self, model: &M, range: Range<usize>, d_params: &mut [f32]) {
+        let _ = (model, range, d_params);
+    }
+
+    /// The optimizer is about to change the parameters: decay, constraints.
+    fn before_update(&mut self, model: &M, range: Range<usize>, params: &mut [f32]) {
+        let _ = (model, range, params);
+    }
+}
+
+/// Nothing.
+impl<M: Model> Hooks<M> for () {}
+
+/// What a step learns from.
+pub struct Lesson<'a, M: Model> {
+    /// What is minimised.
+    pub loss: Loss,
+    /// The batch.
+    pub input: &'a M::Input<f32>,
+    /// What should come out.
+    pub target: &'a Target<f32>,
+    /// Its random key and its kernels.
+    pub pass: &'a Pass,
+}
+
+impl<'a, M: Model> Lesson<'a, M> {
+    /// Of an example.
+    pub fn new(loss: Loss, example: &'a Example<M>, pass: &'a Pass) -> Self {
+        Lesson {
+            loss,
+            input: &example.input,
+            target: &example.target,
+            pass,
+        }
+    }
+}
+
+/// What a step came to, both before the update.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stepped {
+    /// The loss, without the penalty.
+    pub loss: f64,
+    /// The model's penalty.
+    pub penalty: f64,
 }
 
 /// The parameters of a model with all that a step needs. After the first step of the largest batch
@@ -34,14 +150,17 @@ pub struct Stepper<M: Model> {
     pub optimizer: Optimizer<f32>,
     /// What is added to the loss where outputs are images.
     pub image_loss: Option<ImageLoss>,
-    grads: Vec<f32>,
+    pub(crate) grads: Vec<f32>,
     d_output: Vec<f32>,
-    tape: M::Tape<f32>,
+    pub(crate) tape: M::Tape<f32>,
     bad: Option<BadNumber>,
 }
 
 impl<M: Model> Stepper<M> {
     /// With fresh optimizer state.
+    ///
+    /// # Panics
+    /// With parameters of another length than the model's.
     pub fn new(model: &M, params: Vec<f32>, optimizer: OptimizerSpec) -> Self {
         let len = model.layout().len();
         assert_eq!(params.len(), len, "parameters of another model");
@@ -57,7 +176,8 @@ impl<M: Model> Stepper<M> {
     }
 
     /// Forward, loss and backward of one batch; `share` scales the gradient, `add` adds it to the
-    /// one that is there. Returns the loss.
+    /// one that is there. Returns the loss; one that is not finite is the error of the update that
+    /// follows. A batch or target whose length doesn't fit is an error that changes nothing.
     pub fn gradient(
         &mut self,
         model: &M,
@@ -66,24 +186,26 @@ impl<M: Model> Stepper<M> {
         pass: &Pass,
         share: f32,
         add: bool,
-    ) -> f64 {
+    ) -> Result<f64> {
+        self.gradient_of(model, &Lesson::new(loss, example, pass), share, add)
+    }
+
+    /// [`Stepper::gradient`] of what isn't kept as an [`Example`].
+    pub fn gradient_of(
+        &mut self,
+        model: &M,
+        lesson: &Lesson<'_, M>,
+        share: f32,
+        add: bool,
+    ) -> Result<f64> {
         if !add {
             self.bad = None;
         }
-        model.forward(&self.params, &example.input, pass, &mut self.tape);
-        let output = model.output(&self.tape);
-        self.d_output.resize(output.len(), 0.0);
-        let value = loss.evaluate(output, &example.target, Some(&mut self.d_output));
-        let mut value = f64::from(value);
-        if let Some(terms) = &mut self.image_loss {
-            value += terms.evaluate(output, &example.target.values, Some(&mut self.d_output));
-        }
+        let value = self.loss_of(model, lesson)?;
         if !value.is_finite() {
-            self.bad.get_or_insert_with(|| BadNumber {
-                tensor: "the loss".into(),
-                value,
-            });
-            return value;
+            self.bad
+                .get_or_insert_with(|| BadNumber::new("the loss", value));
+            return Ok(value);
         }
         if share != 1.0 {
             for d in &mut self.d_output {
@@ -92,8 +214,8 @@ impl<M: Model> Stepper<M> {
         }
         model.backward(
             &self.params,
-            &example.input,
-            pass,
+            lesson.input,
+            lesson.pass,
             &mut self.tape,
             &self.d_output,
             Grads {
@@ -102,7 +224,29 @@ impl<M: Model> Stepper<M> {
                 accumulate: add,
             },
         );
-        value
+        Ok(value)
+    }
+
+    /// Forward and loss, with the gradient of the output.
+    fn loss_of(&mut self, model: &M, lesson: &Lesson<'_, M>) -> Result<f64> {
+        model.check_input(lesson.input)?;
+        model.forward(&self.params, lesson.input, lesson.pass, &mut self.tape);
+        let (output, target) = (model.output(&self.tape), lesson.target);
+        lesson.loss.check_lengths(output.len(), target)?;
+        if lesson.loss == Loss::CrossEntropy {
+            check_rows(model.row_width(), output.len(), target.classes.len())?;
+        }
+        self.d_output.resize(output.len(), 0.0);
+        let value = lesson
+            .loss
+            .evaluate(output, target, Some(&mut self.d_output));
+        let mut value = f64::from(value);
+        if let Some(terms) = &mut self.image_loss {
+            // Values, too, where the loss itself compares with something else.
+            Loss::Mse.check_lengths(output.len(), target)?;
+            value += terms.evaluate(output, &target.values, Some(&mut self.d_output));
+        }
+        Ok(value)
     }
 
     /// The same with the loss and the gradient computed elsewhere, from the parameters.
@@ -110,8 +254,8 @@ impl<M: Model> Stepper<M> {
         &mut self,
         share: f32,
         add: bool,
-        compute: impl FnOnce(&[f32], &mut [f32]) -> crate::Result<f64>,
-    ) -> crate::Result<f64> {
+        compute: impl FnOnce(&[f32], &mut [f32]) -> Result<f64>,
+    ) -> Result<f64> {
         if !add {
             self.bad = None;
         }
@@ -126,10 +270,8 @@ impl<M: Model> Stepper<M> {
             compute(&self.params, &mut self.grads)?
         };
         if !value.is_finite() {
-            self.bad.get_or_insert_with(|| BadNumber {
-                tensor: "the loss".into(),
-                value,
-            });
+            self.bad
+                .get_or_insert_with(|| BadNumber::new("the loss", value));
         }
         Ok(value)
     }
@@ -137,42 +279,107 @@ impl<M: Model> Stepper<M> {
     /// Adds the gradient of the model's penalty, clips and steps. Returns the penalty, or the
     /// number that is not finite: then nothing has changed.
     pub fn update(&mut self, model: &M, clip: &Clip, lr: f64) -> Result<f64, BadNumber> {
+        self.update_with(model, clip, lr, &mut ())
+    }
+
+    /// [`Stepper::update`] with what the caller does beside it.
+    pub fn update_with(
+        &mut self,
+        model: &M,
+        clip: &Clip,
+        lr: f64,
+        hooks: &mut dyn Hooks<M>,
+    ) -> Result<f64, BadNumber> {
         if let Some(bad) = self.bad.take() {
             return Err(bad);
         }
         let penalty = f64::from(model.penalty(&self.params, Some(&mut self.grads)));
-        let layout = model.layout();
         if !penalty.is_finite() {
-            return Err(BadNumber {
-                tensor: "the penalty".into(),
-                value: penalty,
-            });
+            return Err(BadNumber::new("the penalty", penalty));
         }
-        if let Some(bad) = find_bad(&self.grads, layout, "the gradient of") {
-            return Err(bad);
-        }
-        if let Some(limit) = clip.element {
-            optim::clip_elements(&mut self.grads, limit);
-        }
-        if let Some(norm) = clip.norm {
-            optim::clip_global_norm(&mut self.grads, layout, norm);
-        }
-        self.optimizer
-            .step(&mut self.params, &self.grads, layout, lr);
+        let mut update = Update {
+            model,
+            optimizer: &mut self.optimizer,
+            clip,
+            lr,
+            hooks,
+            begun: false,
+        };
+        update.range(0..self.params.len(), &mut self.params, &mut self.grads)?;
+        update.end();
         Ok(penalty)
     }
 
-    /// A whole step on one batch, for benchmarks and small programs. Returns the loss.
+    /// A whole step on one batch in the fused order, with the bits of [`Stepper::gradient`] and
+    /// [`Stepper::update`]. Clipping by the norm is refused, and so is a penalty that is not a sum
+    /// over the model's ranges. After a number that is not finite look at
+    /// [`BadNumber::half_updated`].
+    pub fn fused_step(
+        &mut self,
+        model: &M,
+        lesson: &Lesson<'_, M>,
+        clip: &Clip,
+        lr: f64,
+        hooks: &mut dyn Hooks<M>,
+    ) -> Result<Stepped, StepError> {
+        if let Some(norm) = clip.norm {
+            return Err(StepError::Other(Error::invalid(
+                "clipping by the norm in a fused step",
+                norm,
+                "no such clipping: the norm is known when the last gradient is, and the first \
+                 tensors are updated by then",
+            )));
+        }
+        self.bad = None;
+        let loss = self.loss_of(model, lesson)?;
+        if !loss.is_finite() {
+            return Err(BadNumber::new("the loss", loss).into());
+        }
+        // In the order of the plain step: a sum from the last layer on would be rounded otherwise.
+        let penalty = f64::from(model.penalty(&self.params, None));
+        if !penalty.is_finite() {
+            return Err(BadNumber::new("the penalty", penalty).into());
+        }
+        let mut update = Update {
+            model,
+            optimizer: &mut self.optimizer,
+            clip,
+            lr,
+            hooks,
+            begun: false,
+        };
+        let mut outcome = Ok(());
+        model.backward_then(
+            &mut self.params,
+            lesson.input,
+            lesson.pass,
+            &mut self.tape,
+            &self.d_output,
+            &mut self.grads,
+            &mut |range, params, d_params| {
+                if outcome.is_ok() {
+                    outcome = update.fused_range(range, params, d_params);
+                }
+            },
+        );
+        outcome?;
+        update.end();
+        Ok(Stepped { loss, penalty })
+    }
+
+    /// A whole step on one batch, for small programs. Returns the loss. A batch that doesn't fit and
+    /// a number that is not finite are errors that change nothing.
     pub fn step(
         &mut self,
         model: &M,
         loss: Loss,
         example: &Example<M>,
         pass: &Pass,
-    ) -> Result<f64, BadNumber> {
-        let value = self.gradient(model, loss, example, pass, 1.0, false);
-        let lr = self.optimizer.spec().lr();
-        self.update(model, &Clip::default(), lr)?;
+    ) -> Result<f64> {
+        let value = self.gradient(model, loss, example, pass, 1.0, false)?;
+        let (steps, lr) = (self.optimizer.steps(), self.optimizer.spec().lr());
+        let updated = self.update(model, &Clip::default(), lr);
+        updated.map_err(|bad| bad.into_error(steps, "lower the learning rate, or clip"))?;
         Ok(value)
     }
 
@@ -187,31 +394,112 @@ impl<M: Model> Stepper<M> {
     }
 }
 
+/// What happens to a range whose gradient is complete.
+struct Update<'a, M: Model> {
+    model: &'a M,
+    optimizer: &'a mut Optimizer<f32>,
+    clip: &'a Clip,
+    lr: f64,
+    hooks: &'a mut dyn Hooks<M>,
+    /// Whether the optimizer has counted this step: from then on parameters are changed.
+    begun: bool,
+}
+
+impl<M: Model> Update<'_, M> {
+    /// Hooks, the search for what isn't finite, clipping, the optimizer.
+    fn range(
+        &mut self,
+        range: Range<usize>,
+        params: &mut [f32],
+        grads: &mut [f32],
+    ) -> Result<(), BadNumber> {
+        let layout = self.model.layout();
+        self.hooks.gradient(self.model, range.clone(), grads);
+        if let Some(mut bad) = find_bad(grads, layout, range.clone(), "the gradient of") {
+            bad.half_updated = self.begun;
+            return Err(bad);
+        }
+        if let Some(limit) = self.clip.element {
+            optim::clip_elements(&mut grads[range.clone()], limit);
+        }
+        if let Some(norm) = self.clip.norm {
+            optim::clip_global_norm(grads, layout, norm);
+        }
+        self.hooks.before_update(self.model, range.clone(), params);
+        let trained = layout.within(range.clone()).any(|(t, _)| !t.frozen);
+        if trained && !self.begun {
+            self.optimizer.begin();
+            self.begun = true;
+        }
+        self.optimizer
+            .step_range(params, grads, layout, range, self.lr);
+        Ok(())
+    }
+
+    /// Counts a step in which everything was frozen.
+    fn end(self) {
+        if !self.begun {
+            self.optimizer.begin();
+        }
+    }
+
+    /// The same with the penalty's gradient before it.
+    fn fused_range(
+        &mut self,
+        range: Range<usize>,
+        params: &mut [f32],
+        grads: &mut [f32],
+    ) -> Result<(), StepError> {
+        if !self.model.penalty_range(range.clone(), params, grads) {
+            return Err(StepError::Other(Error::invalid(
+                "the model's penalty in a fused step",
+                format!("no gradient of parameters {range:?} alone"),
+                "a penalty that is a sum over the tensors that are updated together",
+            )));
+        }
+        Ok(self.range(range, params, grads)?)
+    }
+}
+
+/// Fewer class numbers than rows would pass for wider rows.
+fn check_rows(width: Option<usize>, outputs: usize, classes: usize) -> Result<()> {
+    match width {
+        Some(width) if classes * width != outputs => Err(Error::invalid(
+            "cross_entropy's target",
+            format!("{classes} class numbers"),
+            format!("{}, one for every row of {width} outputs", outputs / width),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// The first element that is not finite, named.
-pub(super) fn find_bad(values: &[f32], layout: &Layout, what: &str) -> Option<BadNumber> {
-    if all_finite(values, layout) {
+pub(super) fn find_bad(
+    values: &[f32],
+    layout: &Layout,
+    range: Range<usize>,
+    what: &str,
+) -> Option<BadNumber> {
+    if all_finite(values, layout, range.clone()) {
         return None;
     }
-    let index = values.iter().position(|v| !v.is_finite())?;
+    let index = range.clone().find(|&i| !values[i].is_finite())?;
     let tensor = match layout.locate(index) {
         Some((tensor, element)) => format!("{what} {}, element {element},", tensor.name),
         None => format!("{what} element {index}"),
     };
-    Some(BadNumber {
-        tensor,
-        value: f64::from(values[index]),
-    })
+    Some(BadNumber::new(tensor, f64::from(values[index])))
 }
 
 /// NaN and the infinities are those whose exponent bits are all set. Written without a branch per
 /// element, so that the compiler makes vectors of it.
-fn all_finite(values: &[f32], layout: &Layout) -> bool {
+fn all_finite(values: &[f32], layout: &Layout, range: Range<usize>) -> bool {
     const EXPONENT: u32 = 0x7f80_0000;
     /// 1 to 2 µs.
     const CHUNK: usize = 8192;
     let finite = AtomicBool::new(true);
-    let pieces = values.len().div_ceil(CHUNK);
-    let tensors = parallel::Tensors::all(layout.tensors());
+    let pieces = range.len().div_ceil(CHUNK);
+    let tensors = parallel::Tensors::all(layout.tensors()).within(range);
     parallel::for_each_share::<f32, 0>([], tensors, pieces, pieces > 2, |share, []| {
         let bad = values[share].iter().fold(0, |bad, v| {
             bad | u32::from(v.to_bits() & EXPONENT == EXPONENT)

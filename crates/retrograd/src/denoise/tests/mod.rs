@@ -433,7 +433,7 @@ fn image_terms_reach_the_gradient() {
         let mut stepper = Stepper::new(task.model(), params.to_vec(), with.train.optimizer);
         stepper.image_loss = task.image_loss().filter(|_| terms);
         let loss = stepper.gradient(task.model(), Loss::Mse, &example, &pass, 1.0, false);
-        (loss, stepper.grads().to_vec())
+        (loss.unwrap(), stepper.grads().to_vec())
     };
     let (plain, plain_grads) = loss_at(&params, false);
     let (loss, grads) = loss_at(&params, true);

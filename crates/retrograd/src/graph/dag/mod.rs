@@ -402,6 +402,22 @@ impl Model for DagNN {
         reference::backward(self, params, batch, tape, d_output, grads);
     }
 
+    fn row_width(&self) -> Option<usize> {
+        Some(self.spec.outputs)
+    }
+
+    fn check_input(&self, x: &Vec<f32>) -> Result<()> {
+        let inputs = self.spec.inputs;
+        if x.is_empty() || !x.len().is_multiple_of(inputs) {
+            return Err(Error::invalid(
+                "batch",
+                format!("{} values", x.len()),
+                format!("a multiple of {inputs}, the inputs of the graph"),
+            ));
+        }
+        Ok(())
+    }
+
     fn cast_input<T: Scalar, U: Scalar>(&self, input: &Vec<T>) -> Vec<U> {
         crate::scalar::cast(input)
     }

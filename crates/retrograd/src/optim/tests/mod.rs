@@ -133,3 +133,52 @@ fn constants_out_of_range_are_named() {
     };
     assert!(message(spec).contains("betas"));
 }
+
+#[test]
+fn ranges_of_any_length_make_the_step_of_the_whole_vector() {
+    let mut layout = Layout::new();
+    // Long enough for threads, and for chunks that end within a vector.
+    for (name, len) in [("a", 20_011), ("b", 7), ("c", 513), ("d", 17_000)] {
+        layout.push(name, &[len]);
+    }
+    layout.freeze("c").unwrap();
+    let n = layout.len();
+    let sgd = |momentum, nesterov| OptimizerSpec::Sgd {
+        lr: 0.1,
+        momentum,
+        nesterov,
+        weight_decay: 0.01,
+    };
+    let number = |i: usize, step: usize| ((i * 37 + step * 101) % 1009) as f32 / 503.0 - 1.0;
+    for spec in [
+        sgd(0.0, false),
+        sgd(0.9, false),
+        sgd(0.9, true),
+        OptimizerSpec::adam(0.1),
+        OptimizerSpec::adamw(0.1),
+    ] {
+        for threads in [1, 2, 7] {
+            parallel::with_threads(threads, || {
+                let start: Vec<f32> = (0..n).map(|i| number(i, 9)).collect();
+                let [mut whole, mut parts] = [start.clone(), start.clone()];
+                let mut by_whole = Optimizer::new(spec, n);
+                let mut by_parts = Optimizer::new(spec, n);
+                for step in 0..3 {
+                    let grads: Vec<f32> = (0..n).map(|i| number(i, step)).collect();
+                    by_whole.step(&mut whole, &grads, &layout, 0.1);
+                    by_parts.begin();
+                    // Within tensors and across them, from the end.
+                    let cuts = [0, 1, 20_000 - step, 20_015, 20_100, 20_600, 37_001, n];
+                    for cut in cuts.windows(2).rev() {
+                        by_parts.step_range(&mut parts, &grads, &layout, cut[0]..cut[1], 0.1);
+                    }
+                }
+                assert!(whole == parts, "{spec:?} on {threads} threads");
+                assert_eq!(by_whole.state(), by_parts.state());
+                assert_eq!(by_whole.steps(), by_parts.steps());
+                let frozen = layout.get("c").unwrap().range();
+                assert_eq!(parts[frozen.clone()], start[frozen]);
+            });
+        }
+    }
+}

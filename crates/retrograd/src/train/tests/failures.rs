@@ -62,12 +62,19 @@ fn a_gradient_that_is_not_finite_names_its_tensor_and_changes_nothing() {
         input: vec![1.0, f32::MAX, 1.0],
         target: Target::values(vec![0.0, -100.0]),
     };
-    let bad = stepper
-        .step(&model, Loss::Mse, &example, &Pass::inference())
-        .unwrap_err();
+    let pass = Pass::inference();
+    stepper
+        .gradient(&model, Loss::Mse, &example, &pass, 1.0, false)
+        .unwrap();
+    let bad = stepper.update(&model, &Clip::default(), 0.1).unwrap_err();
     // PyTorch's element of W[1][1].
     assert_eq!(bad.tensor, "the gradient of 0.weight, element 4,");
     assert_eq!(bad.value, f64::INFINITY);
+    assert!(!bad.half_updated);
+    let error = stepper
+        .step(&model, Loss::Mse, &example, &pass)
+        .unwrap_err();
+    assert!(error.to_string().contains("0.weight, element 4"), "{error}");
     assert!(stepper.params.iter().all(|&p| p == 0.0));
     assert_eq!(stepper.optimizer.steps(), 0);
 }

@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 mod failures;
+mod fused;
+mod plain;
 
 use super::*;
 use crate::rng::Key;
@@ -368,7 +370,9 @@ fn accumulated_batches_step_as_their_mean_gradient_does() {
         let mut example = None;
         task.batch(step, &mut example).unwrap();
         let example = example.unwrap();
-        apart.gradient(&model, Loss::Mse, &example, &pass, 1.0 / 3.0, step > 0);
+        apart
+            .gradient(&model, Loss::Mse, &example, &pass, 1.0 / 3.0, step > 0)
+            .unwrap();
         x.extend(example.input);
         y.extend(example.target.values);
     }
@@ -376,7 +380,9 @@ fn accumulated_batches_step_as_their_mean_gradient_does() {
         input: x,
         target: Target::values(y),
     };
-    together.gradient(&model, Loss::Mse, &all, &pass, 1.0, false);
+    together
+        .gradient(&model, Loss::Mse, &all, &pass, 1.0, false)
+        .unwrap();
     for (a, b) in apart.grads().iter().zip(together.grads()) {
         // A few roundings of f32 apart: the sums are ordered differently.
         assert!(
