@@ -61,50 +61,96 @@ const POINTS: usize = 33;
 /// In levels of more nodes, those that no drawn edge touches are left out.
 const CROWDED: usize = 64;
 
-fn scene(network: &Network, params: &[f32], x: &[f32], options: &PlotOptions) -> Result<Scene> {
-    let layers = Layers::new(network)?;
-    let importance = EdgeImportance::measure(network, params, x)?;
-    let values = layers.values(params, x)?;
-    let relative = |e: Edge| importance.of(e) / importance.largest(e.layer).max(f64::MIN_POSITIVE);
-    let mut edges: Vec<Edge> = Vec::new();
-    for layer in 0..layers.len() {
-        let matters = |&e: &Edge| e.layer == layer && relative(e) > options.threshold;
-        let mut own: Vec<Edge> = layers.edges().filter(matters).collect();
-        own.sort_by(|&a, &b| relative(b).total_cmp(&relative(a)));
-        own.truncate(options.edges);
-        own.sort();
-        edges.extend(own);
+/// Where nodes and edges are drawn, and which edges.
+struct Drawing<'a> {
+    layers: Layers<'a>,
+    importance: EdgeImportance,
+    /// The drawn edges, by layer.
+    edges: Vec<Edge>,
+    /// Nodes of every level.
+    widths: Vec<usize>,
+    /// The width between the margins.
+    inner: f64,
+    height: f64,
+}
+
+impl<'a> Drawing<'a> {
+    fn new(layers: Layers<'a>, importance: EdgeImportance, options: &PlotOptions) -> Self {
+        let mut widths = vec![layers.size(0).0];
+        widths.extend((0..layers.len()).map(|l| layers.size(l).1));
+        let height = layers.len() as f64 * LEVEL + 2.0 * MARGIN;
+        let mut drawing = Drawing {
+            layers,
+            importance,
+            edges: Vec::new(),
+            widths,
+            inner: 0.0,
+            height,
+        };
+        drawing.edges = drawing.most_important(options);
+        let most = (0..drawing.layers.len()).map(|layer| drawing.drawn(layer));
+        let most = most.max().unwrap_or(1);
+        let widest = drawing.widths.iter().copied().max().unwrap_or(1);
+        drawing.inner = (most as f64 * (SIDE + 8.0))
+            .max(widest.min(CROWDED) as f64 * 18.0)
+            .max(240.0);
+        drawing
     }
-    let mut widths = vec![layers.size(0).0];
-    widths.extend((0..layers.len()).map(|l| layers.size(l).1));
-    let drawn = |layer: usize| edges.iter().filter(|e| e.layer == layer).count();
-    let most = (0..layers.len()).map(drawn).max().unwrap_or(1);
-    let widest = widths.iter().copied().max().unwrap_or(1);
-    let inner = (most as f64 * (SIDE + 8.0))
-        .max(widest.min(CROWDED) as f64 * 18.0)
-        .max(240.0);
-    let width = inner + 2.0 * MARGIN;
-    let height = layers.len() as f64 * LEVEL + 2.0 * MARGIN;
-    // Inputs at the bottom, as pykan draws them.
-    let level_y = |level: usize| height - MARGIN - level as f64 * LEVEL;
-    let node_x = |level: usize, n: usize| MARGIN + inner * (n as f64 + 0.5) / widths[level] as f64;
-    let mut shapes = Vec::new();
-    for layer in 0..layers.len() {
-        let kan = layers.kan(layer);
-        let weights = layers.weights(layer, params);
-        let count = drawn(layer);
-        for (n, &edge) in edges.iter().filter(|e| e.layer == layer).enumerate() {
-            let opacity = 0.15 + 0.85 * (2.5 * relative(edge)).tanh();
-            let centre = MARGIN + inner * (n as f64 + 0.5) / count as f64;
-            let middle = level_y(layer) - LEVEL / 2.0;
+
+    /// The edges that are drawn.
+    fn most_important(&self, options: &PlotOptions) -> Vec<Edge> {
+        let mut edges = Vec::new();
+        for layer in 0..self.layers.len() {
+            let matters = |&e: &Edge| e.layer == layer && self.relative(e) > options.threshold;
+            let mut own: Vec<Edge> = self.layers.edges().filter(matters).collect();
+            own.sort_by(|&a, &b| self.relative(b).total_cmp(&self.relative(a)));
+            own.truncate(options.edges);
+            own.sort();
+            edges.extend(own);
+        }
+        edges
+    }
+
+    /// An edge's importance beside its layer's largest.
+    fn relative(&self, e: Edge) -> f64 {
+        self.importance.of(e) / self.importance.largest(e.layer).max(f64::MIN_POSITIVE)
+    }
+
+    fn of_layer(&self, layer: usize) -> impl Iterator<Item = Edge> {
+        self.edges.iter().copied().filter(move |e| e.layer == layer)
+    }
+
+    /// The number of a layer's drawn edges.
+    fn drawn(&self, layer: usize) -> usize {
+        self.of_layer(layer).count()
+    }
+
+    /// Inputs at the bottom, as pykan draws them.
+    fn level_y(&self, level: usize) -> f64 {
+        self.height - MARGIN - level as f64 * LEVEL
+    }
+
+    fn node_x(&self, level: usize, n: usize) -> f64 {
+        MARGIN + self.inner * (n as f64 + 0.5) / self.widths[level] as f64
+    }
+
+    /// A layer's edges; `values` are those of its inputs.
+    fn add_edges(&self, layer: usize, params: &[f32], values: &[f32], shapes: &mut Vec<Shape>) {
+        let kan = self.layers.kan(layer);
+        let weights = self.layers.weights(layer, params);
+        let count = self.drawn(layer);
+        for (n, edge) in self.of_layer(layer).enumerate() {
+            let opacity = 0.15 + 0.85 * (2.5 * self.relative(edge)).tanh();
+            let centre = MARGIN + self.inner * (n as f64 + 0.5) / count as f64;
+            let middle = self.level_y(layer) - LEVEL / 2.0;
             let (left, top) = (centre - SIDE / 2.0, middle - SIDE / 2.0);
             let line = |a: (f64, f64), b: (f64, f64)| Shape::Line {
                 points: vec![a, b],
                 width: 1.0,
                 opacity: 0.6 * opacity,
             };
-            let from = (node_x(layer, edge.from), level_y(layer));
-            let to = (node_x(layer + 1, edge.to), level_y(layer + 1));
+            let from = (self.node_x(layer, edge.from), self.level_y(layer));
+            let to = (self.node_x(layer + 1, edge.to), self.level_y(layer + 1));
             shapes.push(line(from, (centre, top + SIDE)));
             shapes.push(line((centre, top), to));
             shapes.push(Shape::Box {
@@ -113,7 +159,7 @@ fn scene(network: &Network, params: &[f32], x: &[f32], options: &PlotOptions) ->
                 side: SIDE,
                 opacity,
             });
-            let own = values[layer].iter().skip(edge.from).step_by(kan.inputs);
+            let own = values.iter().skip(edge.from).step_by(kan.inputs);
             let (lo, hi) = own.fold((f64::MAX, f64::MIN), |(l, h), &v| {
                 (l.min(f64::from(v)), h.max(f64::from(v)))
             });
@@ -122,39 +168,26 @@ fn scene(network: &Network, params: &[f32], x: &[f32], options: &PlotOptions) ->
                 .map(|p| lo + (hi - lo) * p as f64 / (POINTS - 1) as f64)
                 .collect();
             let y = curve(kan, weights, edge.from, edge.to, &at);
-            let (least, largest) = y
-                .iter()
-                .fold((f64::MAX, f64::MIN), |(l, h), &v| (l.min(v), h.max(v)));
-            let span = if largest > least {
-                largest - least
-            } else {
-                1.0
-            };
-            let points = y.iter().enumerate().map(|(p, y)| {
-                let u = p as f64 / (POINTS - 1) as f64;
-                let v = (y - least) / span;
-                (
-                    left + 4.0 + u * (SIDE - 8.0),
-                    top + SIDE - 4.0 - v * (SIDE - 8.0),
-                )
-            });
             shapes.push(Shape::Line {
-                points: points.collect(),
+                points: points_in_box(&y, left, top),
                 width: 1.8,
                 opacity,
             });
         }
     }
-    for (level, &count) in widths.iter().enumerate() {
+
+    /// A level's nodes, and the names of inputs and outputs.
+    fn add_nodes(&self, level: usize, shapes: &mut Vec<Shape>) {
+        let count = self.widths[level];
         let joined = |n: usize| {
-            edges
+            self.edges
                 .iter()
                 .any(|e| (e.layer == level && e.from == n) || (e.layer + 1 == level && e.to == n))
         };
         for n in (0..count).filter(|&n| count <= CROWDED || joined(n)) {
-            let (x, y) = (node_x(level, n), level_y(level));
+            let (x, y) = (self.node_x(level, n), self.level_y(level));
             shapes.push(Shape::Dot { x, y, radius: 4.5 });
-            if count <= 30 && (level == 0 || level == widths.len() - 1) {
+            if count <= 30 && (level == 0 || level == self.widths.len() - 1) {
                 let (name, below) = if level == 0 {
                     ("x", 20.0)
                 } else {
@@ -168,23 +201,61 @@ fn scene(network: &Network, params: &[f32], x: &[f32], options: &PlotOptions) ->
             }
         }
     }
-    for layer in 0..layers.len() {
-        let (inputs, outputs) = layers.size(layer);
-        if drawn(layer) < inputs * outputs {
+
+    /// What a layer's picture leaves out.
+    fn add_caption(&self, layer: usize, shapes: &mut Vec<Shape>) {
+        let (inputs, outputs) = self.layers.size(layer);
+        let (drawn, all) = (self.drawn(layer), inputs * outputs);
+        if drawn < all {
             shapes.push(Shape::Label {
-                x: width / 2.0,
-                y: level_y(layer) - LEVEL / 2.0 - SIDE / 2.0 - 8.0,
-                text: format!(
-                    "the {} edges of {} that matter most",
-                    drawn(layer),
-                    inputs * outputs
-                ),
+                x: (self.inner + 2.0 * MARGIN) / 2.0,
+                y: self.level_y(layer) - LEVEL / 2.0 - SIDE / 2.0 - 8.0,
+                text: format!("the {drawn} edges of {all} that matter most"),
             });
         }
     }
+}
+
+/// A curve's points in an edge's box, from its least to its largest value.
+fn points_in_box(y: &[f64], left: f64, top: f64) -> Vec<(f64, f64)> {
+    let (least, largest) = y
+        .iter()
+        .fold((f64::MAX, f64::MIN), |(l, h), &v| (l.min(v), h.max(v)));
+    let span = if largest > least {
+        largest - least
+    } else {
+        1.0
+    };
+    let points = y.iter().enumerate().map(|(p, y)| {
+        let u = p as f64 / (POINTS - 1) as f64;
+        let v = (y - least) / span;
+        (
+            left + 4.0 + u * (SIDE - 8.0),
+            top + SIDE - 4.0 - v * (SIDE - 8.0),
+        )
+    });
+    points.collect()
+}
+
+fn scene(network: &Network, params: &[f32], x: &[f32], options: &PlotOptions) -> Result<Scene> {
+    let layers = Layers::new(network)?;
+    let importance = EdgeImportance::measure(network, params, x)?;
+    let values = layers.values(params, x)?;
+    let drawing = Drawing::new(layers, importance, options);
+    let count = drawing.layers.len();
+    let mut shapes = Vec::new();
+    for layer in 0..count {
+        drawing.add_edges(layer, params, &values[layer], &mut shapes);
+    }
+    for level in 0..=count {
+        drawing.add_nodes(level, &mut shapes);
+    }
+    for layer in 0..count {
+        drawing.add_caption(layer, &mut shapes);
+    }
     Ok(Scene {
-        width,
-        height,
+        width: drawing.inner + 2.0 * MARGIN,
+        height: drawing.height,
         shapes,
     })
 }

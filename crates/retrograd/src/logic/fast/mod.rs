@@ -117,12 +117,21 @@ pub(super) fn forward(
     tape: &mut Tape,
     output: &mut [f32],
 ) {
+    let (channels, geometry) = (model.spec().channels, grids.geometry);
+    soften_all(model, params, tape);
+    load_planes(geometry, channels, grids.state, &mut tape.planes);
+    fit(model, grids, tape);
+    for t in 0..model.spec().steps {
+        forward_step(model, geometry, tape, t);
+    }
+    store_planes(geometry, channels, &tape.planes, output);
+}
+
+/// Workspace for every cell, however many fire: later steps allocate nothing. And which cells fire.
+fn fit(model: &LogicCa, grids: &Grids, tape: &mut Tape) {
     let (channels, count) = (model.spec().channels, model.spec().steps);
     let geometry = grids.geometry;
-    soften_all(model, params, tape);
-    load_planes(grids.geometry, channels, grids.state, &mut tape.planes);
     let cells = geometry.height * geometry.width;
-    // Workspace for every cell, however many fire: later steps allocate nothing.
     let most = (geometry.batch * cells).div_ceil(16);
     tape.steps.resize_with(count, Step::default);
     for (t, step) in tape.steps.iter_mut().enumerate() {
@@ -142,82 +151,83 @@ pub(super) fn forward(
         }
     }
     tape.packed.resize(channels * (most + 1));
-    let boundary = model.spec().boundary;
+}
+
+/// One step: neighbourhoods out of the planes, the new state of the cells that fire back into them.
+fn forward_step(model: &LogicCa, geometry: Geometry, tape: &mut Tape, t: usize) {
+    let (channels, boundary) = (model.spec().channels, model.spec().boundary);
     let offsets = geometry.offsets();
     let before = geometry.stride() + 1;
-    for t in 0..count {
-        let Tape {
-            planes,
-            steps,
-            blocks,
-            packed,
-            coefficients,
-            ..
-        } = &mut *tape;
-        let coefficients = &coefficients[..];
-        let step = &mut steps[t];
-        let (vectors, pieces) = (step.vectors, &step.pieces[..]);
-        let moved = parallel_places(channels, vectors);
-        // Each channel's neighbourhoods.
-        let len = 9 * vectors + 1;
-        step.neighbourhoods.resize(channels * len);
-        parallel::for_each_chunk2(
-            step.neighbourhoods.lanes_mut(),
-            len,
-            planes,
-            geometry.plane(),
-            moved,
-            |_, around, plane| {
-                geometry.fill_border(boundary, plane);
-                dispatch!(level(), simd => for n in 0..9 {
-                    let packed = &mut around[n * vectors..(n + 1) * vectors + 1];
-                    let before = before - offsets[n];
-                    lanes::pack(simd, pieces, plane, before, packed.as_flattened_mut());
-                });
-            },
-        );
-        let around = step.neighbourhoods.lanes();
-        let count = block_count(vectors);
-        let gates = model.gates_per_cell() * vectors;
-        parallel::for_each_mut(&mut blocks[..count], gates >= PARALLEL_GATES, |i, block| {
-            let first = block_start(i, count, vectors);
-            let size = block_start(i + 1, count, vectors) - first;
-            SCRATCH.with_borrow_mut(|scratch| {
-                scratch.fit(model);
-                macro_rules! run {
-                    ($v:literal) => {
-                        dispatch!(level(), simd => block_forward::<_, $v>(
-                            simd, model, coefficients, t, around, vectors, first, block, scratch,
-                        ))
-                    };
-                }
-                match size {
-                    1 => run!(1),
-                    2 => run!(2),
-                    _ => run!(3),
-                }
+    let Tape {
+        planes,
+        steps,
+        blocks,
+        packed,
+        coefficients,
+        ..
+    } = tape;
+    let coefficients = &coefficients[..];
+    let step = &mut steps[t];
+    let (vectors, pieces) = (step.vectors, &step.pieces[..]);
+    let moved = parallel_places(channels, vectors);
+    // Each channel's neighbourhoods.
+    let len = 9 * vectors + 1;
+    step.neighbourhoods.resize(channels * len);
+    parallel::for_each_chunk2(
+        step.neighbourhoods.lanes_mut(),
+        len,
+        planes,
+        geometry.plane(),
+        moved,
+        |_, around, plane| {
+            geometry.fill_border(boundary, plane);
+            dispatch!(level(), simd => for n in 0..9 {
+                let packed = &mut around[n * vectors..(n + 1) * vectors + 1];
+                let before = before - offsets[n];
+                lanes::pack(simd, pieces, plane, before, packed.as_flattened_mut());
             });
+        },
+    );
+    let around = step.neighbourhoods.lanes();
+    let count = block_count(vectors);
+    let gates = model.gates_per_cell() * vectors;
+    parallel::for_each_mut(&mut blocks[..count], gates >= PARALLEL_GATES, |i, block| {
+        let first = block_start(i, count, vectors);
+        let size = block_start(i + 1, count, vectors) - first;
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.fit(model);
+            macro_rules! run {
+                ($v:literal) => {
+                    dispatch!(level(), simd => block_forward::<_, $v>(
+                        simd, model, coefficients, t, around, vectors, first, block, scratch,
+                    ))
+                };
+            }
+            match size {
+                1 => run!(1),
+                2 => run!(2),
+                _ => run!(3),
+            }
         });
-        // The new state into the planes.
-        let used = &blocks[..count];
-        let each = packed.lanes().len() / channels;
-        parallel::for_each_chunk2(
-            packed.lanes_mut(),
-            each,
-            planes,
-            geometry.plane(),
-            moved,
-            |c, packed, plane| {
-                collect(used, vectors, packed, |block, v, size| {
-                    block.new.lanes()[c * size + v]
-                });
-                dispatch!(level(), simd => {
-                    lanes::unpack(simd, pieces, packed.as_flattened(), plane);
-                });
-            },
-        );
-    }
-    store_planes(geometry, channels, &tape.planes, output);
+    });
+    // The new state into the planes.
+    let used = &blocks[..count];
+    let each = packed.lanes().len() / channels;
+    parallel::for_each_chunk2(
+        packed.lanes_mut(),
+        each,
+        planes,
+        geometry.plane(),
+        moved,
+        |c, packed, plane| {
+            collect(used, vectors, packed, |block, v, size| {
+                block.new.lanes()[c * size + v]
+            });
+            dispatch!(level(), simd => {
+                lanes::unpack(simd, pieces, packed.as_flattened(), plane);
+            });
+        },
+    );
 }
 
 fn parallel_places(channels: usize, vectors: usize) -> bool {
@@ -250,11 +260,7 @@ pub(super) fn backward(
     accumulate: bool,
     d_input: Option<&mut [f32]>,
 ) {
-    let channels = model.spec().channels;
-    let geometry = grids.geometry;
-    let boundary = model.spec().boundary;
-    let offsets = geometry.offsets();
-    let before = geometry.stride() + 1;
+    let (channels, geometry) = (model.spec().channels, grids.geometry);
     fill_wanted(model, d_params.is_some(), &mut tape.wanted);
     load_planes(geometry, channels, d_output, &mut tape.planes);
     let large = tape.blocks.len() * model.gates() >= PARALLEL_LOGITS;
@@ -264,84 +270,7 @@ pub(super) fn backward(
         block.d_neighbourhoods.resize(channels * 9 * BLOCK);
     });
     for t in (0..model.spec().steps).rev() {
-        let Tape {
-            planes,
-            steps,
-            blocks,
-            packed,
-            coefficients,
-            wanted,
-            ..
-        } = &mut *tape;
-        let (coefficients, wanted) = (&coefficients[..], &wanted[..]);
-        let step = &steps[t];
-        let (vectors, pieces) = (step.vectors, &step.pieces[..]);
-        let moved = parallel_places(channels, vectors);
-        // The gradient of the new state of the cells that fired, which leaves the planes.
-        let each = packed.lanes().len() / channels;
-        parallel::for_each_chunk2(
-            packed.lanes_mut(),
-            each,
-            planes,
-            geometry.plane(),
-            moved,
-            |_, packed, plane| {
-                dispatch!(level(), simd => {
-                    let packed = packed[..vectors + 1].as_flattened_mut();
-                    lanes::pack(simd, pieces, plane, 0, packed);
-                    lanes::clear(simd, pieces, plane);
-                });
-            },
-        );
-        let around = step.neighbourhoods.lanes();
-        let d_new = packed.lanes();
-        let count = block_count(vectors);
-        let gates = model.gates_per_cell() * vectors;
-        parallel::for_each_mut(&mut blocks[..count], gates >= PARALLEL_GATES, |i, block| {
-            let first = block_start(i, count, vectors);
-            let size = block_start(i + 1, count, vectors) - first;
-            for c in 0..channels {
-                block.new.lanes_mut()[c * size..(c + 1) * size]
-                    .copy_from_slice(&d_new[c * each + first..][..size]);
-            }
-            SCRATCH.with_borrow_mut(|scratch| {
-                scratch.fit(model);
-                macro_rules! run {
-                    ($v:literal) => {
-                        dispatch!(level(), simd => block_backward::<_, $v>(
-                            simd, model, coefficients, wanted, t, around, vectors, first, block,
-                            scratch,
-                        ))
-                    };
-                }
-                match size {
-                    1 => run!(1),
-                    2 => run!(2),
-                    _ => run!(3),
-                }
-            });
-        });
-        // The neighbourhoods' gradients go where they were read.
-        let used = &blocks[..count];
-        parallel::for_each_chunk2(
-            packed.lanes_mut(),
-            each,
-            planes,
-            geometry.plane(),
-            moved,
-            |c, packed, plane| {
-                for n in 0..9 {
-                    collect(used, vectors, packed, |block, v, size| {
-                        block.d_neighbourhoods.lanes()[(c * 9 + n) * size + v]
-                    });
-                    let before = before - offsets[n];
-                    dispatch!(level(), simd => {
-                        lanes::unpack_add(simd, pieces, packed.as_flattened(), before, plane);
-                    });
-                }
-                geometry.fold_border(boundary, plane);
-            },
-        );
+        backward_step(model, geometry, tape, t);
     }
     if let Some(d_params) = d_params {
         add_gradients(model, tape, accumulate, d_params);
@@ -349,6 +278,91 @@ pub(super) fn backward(
     if let Some(d_input) = d_input {
         store_planes(geometry, channels, &tape.planes, d_input);
     }
+}
+
+/// The gradient of one step, from the planes into the planes.
+fn backward_step(model: &LogicCa, geometry: Geometry, tape: &mut Tape, t: usize) {
+    let (channels, boundary) = (model.spec().channels, model.spec().boundary);
+    let offsets = geometry.offsets();
+    let before = geometry.stride() + 1;
+    let Tape {
+        planes,
+        steps,
+        blocks,
+        packed,
+        coefficients,
+        wanted,
+        ..
+    } = tape;
+    let (coefficients, wanted) = (&coefficients[..], &wanted[..]);
+    let step = &steps[t];
+    let (vectors, pieces) = (step.vectors, &step.pieces[..]);
+    let moved = parallel_places(channels, vectors);
+    // The gradient of the new state of the cells that fired, which leaves the planes.
+    let each = packed.lanes().len() / channels;
+    parallel::for_each_chunk2(
+        packed.lanes_mut(),
+        each,
+        planes,
+        geometry.plane(),
+        moved,
+        |_, packed, plane| {
+            dispatch!(level(), simd => {
+                let packed = packed[..vectors + 1].as_flattened_mut();
+                lanes::pack(simd, pieces, plane, 0, packed);
+                lanes::clear(simd, pieces, plane);
+            });
+        },
+    );
+    let around = step.neighbourhoods.lanes();
+    let d_new = packed.lanes();
+    let count = block_count(vectors);
+    let gates = model.gates_per_cell() * vectors;
+    parallel::for_each_mut(&mut blocks[..count], gates >= PARALLEL_GATES, |i, block| {
+        let first = block_start(i, count, vectors);
+        let size = block_start(i + 1, count, vectors) - first;
+        for c in 0..channels {
+            block.new.lanes_mut()[c * size..(c + 1) * size]
+                .copy_from_slice(&d_new[c * each + first..][..size]);
+        }
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.fit(model);
+            macro_rules! run {
+                ($v:literal) => {
+                    dispatch!(level(), simd => block_backward::<_, $v>(
+                        simd, model, coefficients, wanted, t, around, vectors, first, block,
+                        scratch,
+                    ))
+                };
+            }
+            match size {
+                1 => run!(1),
+                2 => run!(2),
+                _ => run!(3),
+            }
+        });
+    });
+    // The neighbourhoods' gradients go where they were read.
+    let used = &blocks[..count];
+    parallel::for_each_chunk2(
+        packed.lanes_mut(),
+        each,
+        planes,
+        geometry.plane(),
+        moved,
+        |c, packed, plane| {
+            for n in 0..9 {
+                collect(used, vectors, packed, |block, v, size| {
+                    block.d_neighbourhoods.lanes()[(c * 9 + n) * size + v]
+                });
+                let before = before - offsets[n];
+                dispatch!(level(), simd => {
+                    lanes::unpack_add(simd, pieces, packed.as_flattened(), before, plane);
+                });
+            }
+            geometry.fold_border(boundary, plane);
+        },
+    );
 }
 
 /// Adds the blocks' sums and turns them into the logits' gradients.
