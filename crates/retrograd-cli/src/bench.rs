@@ -32,8 +32,8 @@ impl Device {
 /// Builds a workload, with the ready experiments at hand.
 pub fn build(workload: &Workload, device: Device) -> retrograd::Result<Prepared> {
     let device = match device {
-        Device::Cpu => bench::Device::Cpu,
-        Device::Gpu => bench::Device::Gpu,
+        Device::Cpu => bench::BenchDevice::Cpu,
+        Device::Gpu => bench::BenchDevice::Gpu,
     };
     (workload.build)(device, &experiments::ready)
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use retrograd::data::image::Image;
-use retrograd::data::mrc::{self, Header, Mode, MrcFile};
+use retrograd::data::mrc::{self, Header, MrcFile, MrcMode};
 
 fn retrograd(folder: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_retrograd"))
@@ -65,7 +65,7 @@ fn micrographs_are_trained_on_denoised_and_measured() {
     std::fs::create_dir(folder.join("odd")).unwrap();
     std::fs::create_dir(folder.join("even")).unwrap();
     let write = |path: &str, image: &Image| {
-        let mut header = Header::new(90, 70, 1, Mode::F32);
+        let mut header = Header::new(90, 70, 1, MrcMode::F32);
         header.set_voxel_size([1.25, 1.25, 1.0]);
         mrc::write(folder.join(path), header, &[image]).unwrap();
     };

@@ -3,7 +3,7 @@
 //!
 //! cargo run --release --example 05_train_on_gpu_hybrid
 
-use retrograd::gpu::{Choice, Gpu, GpuNetwork, TrainOptions};
+use retrograd::gpu::{Choice, Gpu, GpuNetwork, GpuTrainOptions};
 use retrograd::network::{Network, NetworkSpec};
 use retrograd::optim::{Optimizer, OptimizerSpec, global_norm};
 use retrograd::{Loss, Model, Target};
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let x: Vec<f32> = (0..32 * 64).map(|i| pixel(i / 64, i % 64)).collect();
     let target = Target::classes((0..32).map(|n| n % 2).collect());
 
-    let options = TrainOptions::default();
+    let options = GpuTrainOptions::default();
     for step in 0..40 {
         let loss = on_gpu.train_step_with_options(
             &x,

@@ -3,7 +3,7 @@
 //!
 //! cargo run --release --example 05_train_on_gpu_native
 
-use retrograd::gpu::{Choice, Gpu, GpuAdam, GpuNetwork, TrainOptions};
+use retrograd::gpu::{Choice, Gpu, GpuAdam, GpuNetwork, GpuTrainOptions};
 use retrograd::network::{Network, NetworkSpec};
 use retrograd::optim::OptimizerSpec;
 use retrograd::train::Clip;
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .collect();
     let target = Target::values(y);
 
-    let options = TrainOptions {
+    let options = GpuTrainOptions {
         clip: Clip {
             norm: Some(1.0),
             element: None,

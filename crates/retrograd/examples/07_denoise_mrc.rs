@@ -4,7 +4,7 @@
 //! cargo run --release --example 07_denoise_mrc
 
 use retrograd::data::image::{ImageFile, Spool};
-use retrograd::data::mrc::{self, Header, Mode};
+use retrograd::data::mrc::{self, Header, MrcMode};
 use retrograd::data::quality::psnr;
 use retrograd::data::synthetic::Micrograph;
 use retrograd::denoise::{DenoiseTask, Denoiser};
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for n in 0..2 {
         let exposure = Micrograph::default().generate(n, 0);
         for (half, image) in [("odd", &exposure.odd), ("even", &exposure.even)] {
-            let header = Header::new(image.width, image.height, 1, Mode::F32);
+            let header = Header::new(image.width, image.height, 1, MrcMode::F32);
             mrc::write(file(format!("{n}-{half}.mrc")), header, &[image])?;
         }
         clean = exposure.clean.pixels;

@@ -42,7 +42,7 @@ pub struct Family {
     /// The forms of [`ExportOptions::format`]: their names, and a line about each.
     pub formats: &'static [(&'static str, &'static str)],
     /// The batch size that a device can hold, said with its reason.
-    pub auto_batch: Option<AutoBatch>,
+    pub auto_batch: Option<ChooseBatch>,
     /// Drafts an experiment for a user's own data, where it is the family's kind.
     pub draft: Option<draft::MakeDraft>,
     /// What checks the family's bundles, by their format.
@@ -57,7 +57,7 @@ pub struct Family {
 }
 
 /// Chooses the batch size of an experiment from where it is computed.
-pub type AutoBatch = fn(&Experiment, &Placement, &mut dyn Console) -> Result<usize>;
+pub type ChooseBatch = fn(&Experiment, &Placement, &mut dyn Console) -> Result<usize>;
 
 impl Family {
     /// A family of that name that has nothing yet.

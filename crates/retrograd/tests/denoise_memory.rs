@@ -5,7 +5,7 @@
 
 use retrograd::Model;
 use retrograd::data::image::{ImageFile, Spool};
-use retrograd::data::mrc::{Header, Mode, MrcWriter};
+use retrograd::data::mrc::{Header, MrcMode, MrcWriter};
 use retrograd::denoise::Denoiser;
 use retrograd::network::{LayerSpec, Network, NetworkSpec};
 
@@ -24,7 +24,7 @@ fn memory(field: &str) -> u64 {
 fn an_image_of_4096_by_4096_is_denoised_within_the_memory_given() {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (folder.path().join("in.mrc"), folder.path().join("out.mrc"));
-    let header = Header::new(SIDE, SIDE, 1, Mode::I16);
+    let header = Header::new(SIDE, SIDE, 1, MrcMode::I16);
     let mut writer = MrcWriter::create(&from, header).unwrap();
     let mut row = vec![0.0; SIDE];
     for y in 0..SIDE {

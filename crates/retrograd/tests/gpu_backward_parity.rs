@@ -10,7 +10,7 @@ use gpu_helper::{
 use retrograd::gpu::{GpuNetwork, LossScale};
 use retrograd::layer::dense::DenseSpec;
 use retrograd::network::{LayerSpec, Network, NetworkSpec};
-use retrograd::verify::precision::{Bounds, Plan, sample};
+use retrograd::verify::precision::{Bounds, SamplePlan, sample};
 use retrograd::verify::{Device, Granted, Subject};
 use retrograd::{Grads, Loss, Model, Pass};
 
@@ -114,7 +114,7 @@ fn test_gpu_numerical_gradient_check() {
     let (x, t) = (batch(&network, 6), target(&network, 6));
     let subject = Subject::new("numeric", &network, &params, &x, &t, Loss::Mse).unwrap();
     let on_gpu = parts(&network).evaluate(&subject).unwrap();
-    let samples = sample(&subject, &Granted::WGSL, &[], 0, &Plan::default());
+    let samples = sample(&subject, &Granted::WGSL, &[], 0, &SamplePlan::default());
     let pass = subject.pass.reference();
     let mut tape = Default::default();
     let mut wide = subject.params.clone();

@@ -6,7 +6,7 @@ mod gpu_helper;
 
 use gpu_helper::{batch, gpu, gradients_only, kan, network_of, target};
 use retrograd::gpu::{
-    Choice, Gpu, GpuNetwork, GpuOptimizer, GpuVerifier, LossScale, Precision, TrainOptions,
+    Choice, Gpu, GpuNetwork, GpuOptimizer, GpuTrainOptions, GpuVerifier, LossScale, Precision,
 };
 use retrograd::network::Network;
 use retrograd::optim::{Optimizer, OptimizerSpec};
@@ -86,7 +86,7 @@ fn mixed_training_learns_natively_and_hybrid_with_the_usual_structure() {
     let params = network.init(3);
     let mut on_gpu = GpuNetwork::mixed(&gpu, &network, &params, LossScale::default()).unwrap();
     let mut optimizer = GpuOptimizer::new(&on_gpu, OptimizerSpec::adam(0.02)).unwrap();
-    let options = TrainOptions {
+    let options = GpuTrainOptions {
         clip: Clip {
             norm: Some(1.0),
             element: None,

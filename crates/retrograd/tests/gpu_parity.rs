@@ -8,7 +8,7 @@ use gpu_helper::{
     assert_parity, batch, gpu, gradients_only, kan, kan_layer, network_of, parts, target,
 };
 use retrograd::gpu::{
-    Choice, Gpu, GpuNetwork, GpuOptimizer, GpuVerifier, Precision, TrainOptions, auto_batch,
+    Choice, Gpu, GpuNetwork, GpuOptimizer, GpuTrainOptions, GpuVerifier, Precision, auto_batch,
 };
 use retrograd::network::{LayerSpec, Network, NetworkSpec};
 use retrograd::optim::{Optimizer, OptimizerSpec};
@@ -167,7 +167,7 @@ fn a_native_step_is_one_submit_no_wait_and_eight_bytes_back() {
     let mut on_gpu = GpuNetwork::new(&gpu, &network, &network.init(1)).unwrap();
     let mut optimizer = GpuOptimizer::new(&on_gpu, OptimizerSpec::adam(1e-3)).unwrap();
     let (x, t) = (batch(&network, 64), target(&network, 64));
-    let options = TrainOptions {
+    let options = GpuTrainOptions {
         clip: Clip {
             norm: Some(1.0),
             element: None,
@@ -287,7 +287,7 @@ fn two_runs_on_one_adapter_have_equal_bits() {
         let mut optimizer = GpuOptimizer::new(&on_gpu, OptimizerSpec::adamw(0.01)).unwrap();
         let (x, t) = (batch(&network, 13), target(&network, 13));
         for step in 0..10 {
-            let options = TrainOptions {
+            let options = GpuTrainOptions {
                 key: Key::new(5).step(step),
                 ..Default::default()
             };

@@ -5,11 +5,11 @@
 mod gpu_helper;
 
 use gpu_helper::{batch, gpu, kan};
-use retrograd::gpu::{Choice, Gpu, GpuNetwork, GpuOptimizer, TrainOptions};
+use retrograd::gpu::{Choice, Gpu, GpuNetwork, GpuOptimizer, GpuTrainOptions};
 use retrograd::network::Network;
 use retrograd::optim::{Optimizer, OptimizerSpec, global_norm};
 use retrograd::train::Clip;
-use retrograd::verify::precision::{Bounds, Plan, sample};
+use retrograd::verify::precision::{Bounds, SamplePlan, sample};
 use retrograd::verify::{BundleOptimizer, Granted, Runner, Subject};
 use retrograd::{Error, Kernels, Loss, Model, Target};
 
@@ -27,8 +27,8 @@ fn lesson(network: &Network, samples: usize) -> (Vec<f32>, Target<f32>) {
     (x, Target::values(y))
 }
 
-fn options(clip: Option<f64>) -> TrainOptions {
-    TrainOptions {
+fn options(clip: Option<f64>) -> GpuTrainOptions {
+    GpuTrainOptions {
         clip: Clip {
             norm: clip,
             element: None,
@@ -224,7 +224,7 @@ fn hybrid_vs_native(spec: OptimizerSpec, clip: Option<f64>) {
         &Granted::WGSL,
         &[&optimizer],
         steps,
-        &Plan::default(),
+        &SamplePlan::default(),
     );
     let runs = &samples.trajectories[0];
     let mut exact = Runner::<Network, f64>::new(&subject, Kernels::Reference);
@@ -399,7 +399,7 @@ fn a_loss_that_is_not_finite_stops_native_training_with_the_last_good_weights() 
     assert!(on_gpu.train_step(&x, &huge, Loss::Mse, &mut cpu).is_err());
     assert_eq!(on_gpu.sync_weights_to_cpu().unwrap(), &before[..]);
     // And left out where that is asked for.
-    let skip = TrainOptions {
+    let skip = GpuTrainOptions {
         skip_not_finite: true,
         ..Default::default()
     };
@@ -520,7 +520,7 @@ fn compressed_gradients_halve_the_bytes_and_lose_nothing_over_time() {
     let (x, t) = lesson(&network, 32);
     let gpu = Gpu::open(&Choice::Auto).unwrap();
     let mut on_gpu = GpuNetwork::new(&gpu, &network, &network.init(3)).unwrap();
-    let options = TrainOptions::default();
+    let options = GpuTrainOptions::default();
     on_gpu
         .loss_and_gradients(&x, &t, Loss::Mse, &options)
         .unwrap();
@@ -545,7 +545,7 @@ fn compressed_gradients_halve_the_bytes_and_lose_nothing_over_time() {
         assert!((sum - exact).abs() <= 2.0 * bound, "{sum} and {exact}");
     }
     let mut optimizer = Optimizer::new(OptimizerSpec::adam(0.02), whole.len());
-    let compress = TrainOptions {
+    let compress = GpuTrainOptions {
         compress_gradients: true,
         ..Default::default()
     };
@@ -569,7 +569,7 @@ fn a_step_left_out_leaves_no_trace_in_adam() {
     let network = kan(&[3, 5, 2], 3);
     let (x, t) = lesson(&network, 16);
     let huge = Target::values(vec![3e38; 32]);
-    let skip = TrainOptions {
+    let skip = GpuTrainOptions {
         skip_not_finite: true,
         ..Default::default()
     };
@@ -600,7 +600,7 @@ fn a_step_left_out_leaves_no_trace_in_adam() {
 fn compressed_gradients_go_on_with_what_is_owed() {
     let network = kan(&[3, 5, 2], 3);
     let (x, t) = lesson(&network, 16);
-    let compress = TrainOptions {
+    let compress = GpuTrainOptions {
         compress_gradients: true,
         ..Default::default()
     };

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use retrograd::data::image::Image;
-use retrograd::data::mrc::{self, Header, Mode, MrcFile};
+use retrograd::data::mrc::{self, Header, MrcFile, MrcMode};
 
 fn python() -> Option<String> {
     let python = std::env::var("RETROGRAD_PYTHON").unwrap_or_else(|_| "python3".to_string());
@@ -35,8 +35,8 @@ fn run(python: &str, folder: &Path, script: &str) -> String {
 }
 
 /// A ramp that all modes hold, −8 … 100 where the mode is signed.
-fn image(mode: Mode) -> Image {
-    let low = if mode == Mode::U16 { 0.0 } else { -8.0 };
+fn image(mode: MrcMode) -> Image {
+    let low = if mode == MrcMode::U16 { 0.0 } else { -8.0 };
     Image {
         width: 11,
         height: 6,
@@ -45,12 +45,12 @@ fn image(mode: Mode) -> Image {
 }
 
 /// mrcfile knows no mode 101.
-const MODES: [(Mode, &str); 5] = [
-    (Mode::I8, "int8"),
-    (Mode::I16, "int16"),
-    (Mode::F32, "float32"),
-    (Mode::U16, "uint16"),
-    (Mode::F16, "float16"),
+const MODES: [(MrcMode, &str); 5] = [
+    (MrcMode::I8, "int8"),
+    (MrcMode::I16, "int16"),
+    (MrcMode::F32, "float32"),
+    (MrcMode::U16, "uint16"),
+    (MrcMode::F16, "float16"),
 ];
 
 #[test]
@@ -118,7 +118,7 @@ with mrcfile.open('ours.{ending}') as m:
             assert_eq!(header.mode(), mode);
             // 17 = 0x11: big-endian, except for bytes, which have no order.
             assert_eq!(header.big_endian(), stamp.lines().last() == Some("17"));
-            assert!(mode == Mode::I8 || header.big_endian());
+            assert!(mode == MrcMode::I8 || header.big_endian());
             assert_eq!(header.size(), [11, 6, sections]);
             assert_eq!(file.read_section(sections - 1).unwrap(), image);
             assert_eq!(header.voxel_size(), [1.5, 1.25, 2.0]);
@@ -128,7 +128,7 @@ with mrcfile.open('ours.{ending}') as m:
             assert!(header.labels().iter().any(|l| l.starts_with("from python")));
             // And once more through here, header and all, to Python's validation.
             let path = folder.path().join("again.mrc");
-            mrc::write(&path, header.with_data(1, Mode::F32), &[&image]).unwrap();
+            mrc::write(&path, header.with_data(1, MrcMode::F32), &[&image]).unwrap();
             let script = "
 import mrcfile
 assert mrcfile.validate('again.mrc')

@@ -6,7 +6,7 @@
 use retrograd::Target;
 use retrograd::data::denoise::{BlindSpots, DenoiseBatches, Method, Sources};
 use retrograd::data::image::Spool;
-use retrograd::data::mrc::{Header, Mode, MrcWriter};
+use retrograd::data::mrc::{Header, MrcMode, MrcWriter};
 use retrograd::data::patches::PatchSpec;
 
 const BUDGET: u64 = 16 << 20;
@@ -32,7 +32,7 @@ fn a_data_set_of_ten_budgets_streams_within_the_budget() {
         let paths =
             ["odd", "even"].map(|half| folder.path().join(format!("{pair}-{half}.{ending}")));
         for (half, path) in paths.iter().enumerate() {
-            let header = Header::new(SIDE, SIDE, 1, Mode::F32);
+            let header = Header::new(SIDE, SIDE, 1, MrcMode::F32);
             let mut writer = MrcWriter::create(path, header).unwrap();
             let mut row = vec![0.0; SIDE];
             for y in 0..SIDE {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::parallel;
 
-use crate::bench::{Device, Prepared, Workload};
+use crate::bench::{BenchDevice, Prepared, Workload};
 
 /// This file's workloads.
 pub(crate) const WORKLOADS: &[Workload] = &[
@@ -51,7 +51,7 @@ pub fn read_bandwidth() -> f64 {
     (4 * READ) as f64 / seconds[4]
 }
 
-fn memory_read(device: Device) -> crate::Result<Prepared> {
+fn memory_read(device: BenchDevice) -> crate::Result<Prepared> {
     device.is_cpu()?;
     let memory = vec![1.0; READ];
     Ok(Prepared {
@@ -71,7 +71,7 @@ fn spin(time: Duration) {
     }
 }
 
-fn parallel_region(device: Device) -> crate::Result<Prepared> {
+fn parallel_region(device: BenchDevice) -> crate::Result<Prepared> {
     device.is_cpu()?;
     Ok(Prepared {
         step: Box::new(|| {

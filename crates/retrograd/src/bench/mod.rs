@@ -18,19 +18,19 @@ use crate::{Error, FAMILIES, Loss, Model, Pass, Result};
 
 /// What a workload runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Device {
+pub enum BenchDevice {
     /// SIMD and threads.
     Cpu,
     /// The adapter that wgpu chooses.
     Gpu,
 }
 
-impl Device {
+impl BenchDevice {
     /// An error where it is another than the CPU.
     pub(crate) fn is_cpu(self) -> Result<()> {
         match self {
-            Device::Cpu => Ok(()),
-            Device::Gpu => Err(Error::invalid(
+            BenchDevice::Cpu => Ok(()),
+            BenchDevice::Gpu => Err(Error::invalid(
                 "--device",
                 "gpu",
                 "cpu: it has no form for the GPU",
@@ -75,7 +75,7 @@ pub(crate) fn step_once<M: Model>(
 
 /// The usual workload: training steps of a model on one batch, on the CPU.
 pub fn training<M: Model + 'static>(
-    device: Device,
+    device: BenchDevice,
     model: M,
     loss: Loss,
     optimizer: OptimizerSpec,
@@ -108,7 +108,7 @@ pub fn training<M: Model + 'static>(
 }
 
 /// Gives a ready experiment by its name.
-pub type Ready<'a> = &'a dyn Fn(&str) -> Result<Experiment>;
+pub type ReadyExperiment<'a> = &'a dyn Fn(&str) -> Result<Experiment>;
 
 /// A named workload.
 pub struct Workload {
@@ -117,7 +117,7 @@ pub struct Workload {
     /// One line for lists.
     pub about: &'static str,
     /// Builds model and batch; an error where it has no form for the device.
-    pub build: fn(Device, Ready<'_>) -> Result<Prepared>,
+    pub build: fn(BenchDevice, ReadyExperiment<'_>) -> Result<Prepared>,
 }
 
 /// All workloads: the families' and those of the machine.

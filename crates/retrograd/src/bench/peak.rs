@@ -2,7 +2,7 @@
 
 use crate::{parallel, simd};
 
-use crate::bench::{Device, Prepared, Workload};
+use crate::bench::{BenchDevice, Prepared, Workload};
 
 /// This file's workload.
 pub(crate) const WORKLOADS: &[Workload] = &[Workload {
@@ -11,7 +11,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[Workload {
     build: |device, _| peak(device),
 }];
 
-fn peak(device: Device) -> crate::Result<Prepared> {
+fn peak(device: BenchDevice) -> crate::Result<Prepared> {
     device.is_cpu()?;
     const ROUNDS: usize = 1000;
     let threads = parallel::threads();

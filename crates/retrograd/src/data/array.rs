@@ -130,8 +130,8 @@ impl Array {
 
     /// What was read from a file whose first axis is fastest, in the order used here.
     pub(crate) fn first_axis_slowest(self) -> Self {
-        fn turn<X: Copy>(values: &[X], shape: &[usize]) -> Vec<X> {
-            let mut turned = Vec::with_capacity(values.len());
+        fn transpose<X: Copy>(values: &[X], shape: &[usize]) -> Vec<X> {
+            let mut transposed = Vec::with_capacity(values.len());
             let mut strides = vec![1; shape.len()];
             for axis in 1..shape.len() {
                 strides[axis] = strides[axis - 1] * shape[axis - 1];
@@ -139,7 +139,7 @@ impl Array {
             let mut index = vec![0; shape.len()];
             for _ in 0..values.len() {
                 let from: usize = index.iter().zip(&strides).map(|(i, s)| i * s).sum();
-                turned.push(values[from]);
+                transposed.push(values[from]);
                 for axis in (0..shape.len()).rev() {
                     index[axis] += 1;
                     if index[axis] < shape[axis] {
@@ -148,14 +148,14 @@ impl Array {
                     index[axis] = 0;
                 }
             }
-            turned
+            transposed
         }
         let shape = &self.shape;
         let values = match &self.values {
-            Values::F32(v) => Values::F32(turn(v, shape)),
-            Values::F64(v) => Values::F64(turn(v, shape)),
-            Values::I64(v) => Values::I64(turn(v, shape)),
-            Values::U8(v) => Values::U8(turn(v, shape)),
+            Values::F32(v) => Values::F32(transpose(v, shape)),
+            Values::F64(v) => Values::F64(transpose(v, shape)),
+            Values::I64(v) => Values::I64(transpose(v, shape)),
+            Values::U8(v) => Values::U8(transpose(v, shape)),
         };
         Array {
             values,

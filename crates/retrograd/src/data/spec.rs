@@ -22,7 +22,7 @@ use crate::{Error, Result};
 /// A file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Format {
+pub enum DataFormat {
     /// A table of text (`.csv`, `.tsv`, `.txt`, `.data`).
     Csv,
     /// A NumPy array (`.npy`).
@@ -33,7 +33,7 @@ pub enum Format {
     Safetensors,
 }
 
-impl Format {
+impl DataFormat {
     /// The format by the file's ending.
     pub fn of(path: &Path) -> Result<Self> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -41,13 +41,13 @@ impl Format {
         let plain = name.strip_suffix(".gz").unwrap_or(&name);
         let ends = |endings: &[&str]| endings.iter().any(|e| name.ends_with(e));
         if ends(&[".csv", ".tsv", ".txt", ".data"]) {
-            Ok(Format::Csv)
+            Ok(DataFormat::Csv)
         } else if ends(&[".npy"]) {
-            Ok(Format::Npy)
+            Ok(DataFormat::Npy)
         } else if ends(&[".safetensors"]) {
-            Ok(Format::Safetensors)
+            Ok(DataFormat::Safetensors)
         } else if plain.ends_with("ubyte") || plain.ends_with(".idx") {
-            Ok(Format::Idx)
+            Ok(DataFormat::Idx)
         } else {
             Err(Error::file(
                 path,
@@ -71,7 +71,7 @@ pub struct DataSpec {
     pub generate: Option<Generate>,
     /// The format of all files, where the ending doesn't tell.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub format: Option<Format>,
+    pub format: Option<DataFormat>,
     /// The file of the targets, for NPY and IDX.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub targets_file: Option<PathBuf>,
@@ -393,9 +393,9 @@ impl DataSpec {
     }
 
     fn read(&self, file: &Path, y: Option<&Path>, w: Option<&Path>) -> Result<Source> {
-        let format_of = |path: &Path| self.format.map_or_else(|| Format::of(path), Ok);
+        let format_of = |path: &Path| self.format.map_or_else(|| DataFormat::of(path), Ok);
         let format = format_of(file)?;
-        if let (Format::Csv | Format::Safetensors, Some(extra)) = (format, y.or(w)) {
+        if let (DataFormat::Csv | DataFormat::Safetensors, Some(extra)) = (format, y.or(w)) {
             return Err(Error::file(
                 extra,
                 "data.targets_file or data.weights_file",
@@ -404,9 +404,9 @@ impl DataSpec {
         }
         let array = |path: &Path| -> Result<Named> {
             let array = match format_of(path)? {
-                Format::Npy => npy::read(path)?,
-                Format::Idx => idx::read(path)?,
-                Format::Csv | Format::Safetensors => {
+                DataFormat::Npy => npy::read(path)?,
+                DataFormat::Idx => idx::read(path)?,
+                DataFormat::Csv | DataFormat::Safetensors => {
                     return Err(Error::file(
                         path,
                         "format",
@@ -417,17 +417,17 @@ impl DataSpec {
             Ok(Named::new(path, None, array))
         };
         match format {
-            Format::Csv => Ok(Source::Table(Table::read(file, &self.reading())?)),
+            DataFormat::Csv => Ok(Source::Table(Table::read(file, &self.reading())?)),
             // One array of samples × columns, the target among them.
-            Format::Npy if y.is_none() && !self.targets.is_empty() => {
+            DataFormat::Npy if y.is_none() && !self.targets.is_empty() => {
                 Ok(Source::Table(Table::from_array(file, &npy::read(file)?)?))
             }
-            Format::Npy | Format::Idx => Ok(Source::Arrays(Arrays {
+            DataFormat::Npy | DataFormat::Idx => Ok(Source::Arrays(Arrays {
                 x: array(file)?,
                 y: y.map(array).transpose()?,
                 weights: w.map(array).transpose()?,
             })),
-            Format::Safetensors => {
+            DataFormat::Safetensors => {
                 let bytes = files::read(file)?;
                 let tensors = safetensors::Tensors::new(file, &bytes)?;
                 let one = |field: &str, names: &[String], usual: &str| match names {

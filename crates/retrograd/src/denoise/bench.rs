@@ -1,6 +1,6 @@
 //! Convolutional networks that denoise images.
 
-use crate::bench::{Device, Prepared, Workload, training};
+use crate::bench::{BenchDevice, Prepared, Workload, training};
 use crate::layer::concat::ConcatSpec;
 use crate::layer::pool::MaxPool2dSpec;
 use crate::layer::upsample::UpsampleSpec;
@@ -34,7 +34,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     },
 ];
 
-fn simple(device: Device, size: usize) -> crate::Result<Prepared> {
+fn simple(device: BenchDevice, size: usize) -> crate::Result<Prepared> {
     let layers = vec![
         LayerSpec::conv2d(16, 3, 1),
         LayerSpec::relu(),
@@ -45,7 +45,7 @@ fn simple(device: Device, size: usize) -> crate::Result<Prepared> {
     prepare(device, layers, size, 2)
 }
 
-fn deep_12(device: Device) -> crate::Result<Prepared> {
+fn deep_12(device: BenchDevice) -> crate::Result<Prepared> {
     let mut layers = Vec::new();
     for _ in 0..11 {
         layers.extend([LayerSpec::conv2d(32, 3, 1), LayerSpec::relu()]);
@@ -54,7 +54,7 @@ fn deep_12(device: Device) -> crate::Result<Prepared> {
     prepare(device, layers, 256, 1)
 }
 
-fn unet(device: Device) -> crate::Result<Prepared> {
+fn unet(device: BenchDevice) -> crate::Result<Prepared> {
     let mut layers = Vec::new();
     let convolve = |layers: &mut Vec<LayerSpec>, out| {
         layers.extend([LayerSpec::conv2d(out, 3, 1), LayerSpec::relu()]);
@@ -80,7 +80,7 @@ fn unet(device: Device) -> crate::Result<Prepared> {
 }
 
 fn prepare(
-    device: Device,
+    device: BenchDevice,
     layers: Vec<LayerSpec>,
     size: usize,
     images: usize,

@@ -17,7 +17,7 @@ use crate::{Error, Result};
 /// The `[data]` table of a denoiser.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct DataSpec {
+pub struct DenoiseDataSpec {
     /// How it is trained.
     pub method: Method,
     /// Noisy images, or odd halves: files, folders, or patterns with one `*` in the last part.
@@ -27,7 +27,7 @@ pub struct DataSpec {
     /// Stacks of frames, split odd/even.
     pub frames: Vec<PathBuf>,
     /// Generated images instead of files.
-    pub generate: Option<Generate>,
+    pub generate: Option<GenerateImages>,
     /// The side of a patch.
     pub patch: usize,
     /// Whether patches are flipped and turned.
@@ -42,9 +42,9 @@ pub struct DataSpec {
     pub blind_spots: BlindSpots,
 }
 
-impl Default for DataSpec {
+impl Default for DenoiseDataSpec {
     fn default() -> Self {
-        DataSpec {
+        DenoiseDataSpec {
             method: Method::default(),
             inputs: Vec::new(),
             targets: Vec::new(),
@@ -63,7 +63,7 @@ impl Default for DataSpec {
 /// Images made up by a formula: no download needed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Generate {
+pub enum GenerateImages {
     /// Scenes with the structure of photographs, 8 bits, with Gaussian noise added.
     Photograph {
         /// How many.
@@ -98,7 +98,7 @@ pub(super) struct Sample {
     pub clean: Option<Image>,
 }
 
-impl DataSpec {
+impl DenoiseDataSpec {
     /// From an experiment's `[data]` table.
     pub fn parse(table: &toml::Table) -> Result<Self> {
         let spec: Self = table.clone().try_into().map_err(|e: toml::de::Error| {
@@ -174,15 +174,15 @@ impl DataSpec {
     }
 }
 
-impl Generate {
+impl GenerateImages {
     fn samples(&self, method: Method, seed: u64) -> Result<Vec<Sample>> {
-        let (Generate::Photograph {
+        let (GenerateImages::Photograph {
             count,
             width,
             height,
             ..
         }
-        | Generate::Micrograph {
+        | GenerateImages::Micrograph {
             count,
             width,
             height,
@@ -197,8 +197,8 @@ impl Generate {
             ));
         }
         let amount = match *self {
-            Generate::Photograph { sigma, .. } => ("data.generate.sigma", sigma),
-            Generate::Micrograph { dose, .. } => ("data.generate.dose", dose),
+            GenerateImages::Photograph { sigma, .. } => ("data.generate.sigma", sigma),
+            GenerateImages::Micrograph { dose, .. } => ("data.generate.dose", dose),
         };
         if !(amount.1.is_finite() && amount.1 > 0.0) {
             return Err(Error::invalid(amount.0, amount.1, "a number > 0"));
@@ -216,7 +216,7 @@ impl Generate {
             .stream()
             .u64();
         let (clean, first, second, both) = match *self {
-            Generate::Photograph {
+            GenerateImages::Photograph {
                 width,
                 height,
                 sigma,
@@ -227,7 +227,7 @@ impl Generate {
                 let (first, second) = (noisy(1), noisy(2));
                 (clean, first.clone(), second, first)
             }
-            Generate::Micrograph {
+            GenerateImages::Micrograph {
                 width,
                 height,
                 dose,

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::{DataSpec, DenoiserSpec};
+use super::{DenoiseDataSpec, DenoiserSpec};
 use crate::data::denoise::Method;
 use crate::data::image::{ImageFile, Spool};
 use crate::family::draft::{Draft, InitOptions, Place, counted, list, quoted, some, thousands};
@@ -89,7 +89,7 @@ fn folder_of_images(folder: &Path, place: &Place) -> Result<Draft> {
     let text = text(folder, place, &pairing, &found, patch)?;
     let experiment = place.experiment(&text)?;
     DenoiserSpec::parse(&experiment.model)?;
-    DataSpec::parse(&experiment.data)?;
+    DenoiseDataSpec::parse(&experiment.data)?;
 
     let mut findings = vec![("images", found.sentence())];
     let method = match pairing.method {

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::reach::Reach;
-use super::{DataSpec, DenoiserSpec, network_spec};
+use super::{DenoiseDataSpec, DenoiserSpec, network_spec};
 use crate::data::image::{Format, Image, ImageFile, ImageWriter, Rect};
-use crate::data::mrc::Mode;
+use crate::data::mrc::MrcMode;
 use crate::data::normalise::Normalisation;
 use crate::data::tiles::{self, Lane, Tiling};
 use crate::network::{LayerSpec, Network};
@@ -25,7 +25,7 @@ pub struct Denoiser {
 
 /// How an image is cut and how many tiles are computed side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct TilePlan {
     /// The tiles.
     pub tiling: Tiling,
     /// Tiles at a time.
@@ -87,7 +87,7 @@ impl Denoiser {
     pub fn open(run: &Path) -> Result<Self> {
         let experiment = experiment_of(run)?;
         let layers = DenoiserSpec::parse(&experiment.model)?.layers()?;
-        let patch = DataSpec::parse(&experiment.data)?.patch;
+        let patch = DenoiseDataSpec::parse(&experiment.data)?.patch;
         let mut network = Network::new(&network_spec(&layers, patch, patch))?;
         let (params, _) = load_weights(&model_file(run), &mut network)?;
         Self::new(layers, params, network.buffers())
@@ -100,7 +100,7 @@ impl Denoiser {
 
     /// Tiles that keep the work within `memory` bytes. An image's own strip of rows comes on top:
     /// its width times the tile's side, 4 bytes each.
-    pub fn plan(&self, memory: u64) -> Result<Plan> {
+    pub fn plan(&self, memory: u64) -> Result<TilePlan> {
         // Every layer's output, crop and result, and as much again for what kernels keep.
         let per_pixel = 2 * (self.bytes_per_pixel + 12);
         let mut lanes = parallel::threads().max(1) as u64;
@@ -110,7 +110,7 @@ impl Denoiser {
             let tile = side.saturating_sub(2 * halo).min(MAX_TILE);
             let tile = tile - tile % self.reach.align;
             if tile >= LEAST_TILE.max(self.reach.align) {
-                return Ok(Plan {
+                return Ok(TilePlan {
                     tiling: Tiling::new(tile, self.reach.halo, self.reach.align)?,
                     lanes: lanes as usize,
                 });
@@ -136,7 +136,7 @@ impl Denoiser {
         width: usize,
         height: usize,
         normalisation: Normalisation,
-        plan: &Plan,
+        plan: &TilePlan,
         read: impl Fn(Rect, &mut [f32]) -> Result<()> + Send + Sync,
         mut write: impl FnMut(&[f32]) -> Result<()>,
     ) -> Result<()> {
@@ -196,7 +196,7 @@ impl Denoiser {
     }
 
     /// Denoises an image in memory.
-    pub fn denoise(&self, image: &Image, plan: &Plan) -> Result<Image> {
+    pub fn denoise(&self, image: &Image, plan: &TilePlan) -> Result<Image> {
         let normalisation = Normalisation::of(&mut image.pixels.clone());
         let mut out = Image {
             pixels: Vec::with_capacity(image.pixels.len()),
@@ -227,12 +227,12 @@ impl Denoiser {
         file: &ImageFile,
         out: &Path,
         label: &str,
-        plan: &Plan,
+        plan: &TilePlan,
         mut progress: impl FnMut(usize),
     ) -> Result<()> {
         let format = match &file.format {
             Format::Mrc(header) => {
-                let mut header = header.with_data(file.sections, Mode::F32);
+                let mut header = header.with_data(file.sections, MrcMode::F32);
                 header.add_label(label);
                 Format::Mrc(Box::new(header))
             }

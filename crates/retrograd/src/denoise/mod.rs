@@ -35,9 +35,9 @@ use crate::layer::pool::MaxPool2dSpec;
 use crate::layer::upsample::UpsampleSpec;
 use serde::{Deserialize, Serialize};
 
-pub use data::{DataSpec, Generate};
+pub use data::{DenoiseDataSpec, GenerateImages};
 pub use family::FAMILY;
-pub use infer::{Denoiser, Plan};
+pub use infer::{Denoiser, TilePlan};
 pub use reach::Reach;
 pub use task::DenoiseTask;
 

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::data::{DataSpec, Sample};
-use super::infer::{Denoiser, Plan};
+use super::data::{DenoiseDataSpec, Sample};
+use super::infer::{Denoiser, TilePlan};
 use super::{DenoiserSpec, network_spec};
 use crate::data::denoise::{DenoiseBatches, Method};
 use crate::data::image::{Format, Image, ImageFile, Rect};
-use crate::data::mrc::{Header, Mode};
+use crate::data::mrc::{Header, MrcMode};
 use crate::data::patches::{PatchSpec, Plane, Scene, split_by_file};
 use crate::data::quality::{compare, correlation};
 use crate::loss_image::ImageLoss;
@@ -54,7 +54,7 @@ impl DenoiseTask {
     /// Builds the network and opens the data of an experiment.
     pub fn new(experiment: &Experiment) -> Result<Self> {
         let model = DenoiserSpec::parse(&experiment.model)?;
-        let data = DataSpec::parse(&experiment.data)?;
+        let data = DenoiseDataSpec::parse(&experiment.data)?;
         let layers = model.layers()?;
         let network = Network::new(&network_spec(&layers, data.patch, data.patch))?;
         // What can't be applied to whole images is refused before it is trained.
@@ -198,7 +198,7 @@ impl DenoiseTask {
     }
 
     /// Denoises a plane, back in its own units; the noisy one, too.
-    fn denoised(denoiser: &Denoiser, plan: &Plan, plane: &Plane) -> Result<(Image, Image)> {
+    fn denoised(denoiser: &Denoiser, plan: &TilePlan, plane: &Plane) -> Result<(Image, Image)> {
         let mut noisy = Self::pixels(plane)?;
         let mut clean = Image {
             pixels: Vec::with_capacity(noisy.pixels.len()),
@@ -389,9 +389,9 @@ impl Task for DenoiseTask {
         }
         // The shown image in files, to try `run` on and to look at.
         let header = |image: &Image| {
-            let mut header = Header::new(image.width, image.height, 1, Mode::F32);
+            let mut header = Header::new(image.width, image.height, 1, MrcMode::F32);
             if let Format::Mrc(own) = &self.shown.input.file().format {
-                header = own.with_data(1, Mode::F32);
+                header = own.with_data(1, MrcMode::F32);
             }
             header.add_label("retrograd: example of a denoising run");
             Format::Mrc(Box::new(header))

@@ -88,7 +88,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::gpu::{Choice, Gpu, GpuNetwork, GpuOptimizer, LossScale, TrainOptions};
+    use crate::gpu::{Choice, Gpu, GpuNetwork, GpuOptimizer, GpuTrainOptions, LossScale};
     use crate::network::Network;
     use crate::optim::OptimizerSpec;
     use crate::{Loss, Model, Target};
@@ -140,7 +140,7 @@ mod tests {
         on_gpu
             .train_step_gpu_native(&x, target, loss, &mut adam)
             .unwrap();
-        let options = TrainOptions::default();
+        let options = GpuTrainOptions::default();
         on_gpu
             .loss_and_gradients(&x, target, loss, &options)
             .unwrap();

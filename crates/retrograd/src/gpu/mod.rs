@@ -34,6 +34,6 @@ pub use network::GpuNetwork;
 pub use optimizer::{GpuAdam, GpuOptimizer};
 pub use precision::{LossScale, Precision};
 pub use status::StepLoss;
-pub use train::TrainOptions;
+pub use train::GpuTrainOptions;
 pub use trainer::GpuTrainer;
 pub use verifier::GpuVerifier;

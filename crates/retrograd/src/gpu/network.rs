@@ -9,7 +9,7 @@ use super::device::{Gpu, storage_usage};
 use super::kernels::COMPRESS;
 use super::layer::groups;
 use super::optimizer::StepConstants;
-use super::plan::{Plan, Shared, fixed_parts, key_words};
+use super::plan::{GpuPlan, Shared, fixed_parts, key_words};
 use super::precision::{LossScale, Precision, Scale, from_device, real_words, to_device};
 use super::recording::{Part, Recording, download, finish_with_download};
 use super::staging::Ring;
@@ -32,7 +32,7 @@ pub struct GpuNetwork {
     halves: Option<Part>,
     pub(crate) grads: Part,
     fixed: Vec<Part>,
-    plans: HashMap<usize, Plan>,
+    plans: HashMap<usize, GpuPlan>,
     recent: Vec<usize>,
     /// The samples of the last forward for training, whose tape backward may use.
     taped: Option<usize>,
@@ -180,7 +180,7 @@ impl GpuNetwork {
                 let oldest = self.recent.remove(0);
                 self.plans.remove(&oldest);
             }
-            let plan = Plan::new(&shared, samples)?;
+            let plan = GpuPlan::new(&shared, samples)?;
             self.gpu.check()?;
             self.plans.insert(samples, plan);
         }
@@ -489,7 +489,7 @@ impl GpuNetwork {
 /// A plan, and what of the network a step needs beside it.
 pub(crate) struct Planned<'a> {
     pub shared: Shared<'a>,
-    pub plan: &'a mut Plan,
+    pub plan: &'a mut GpuPlan,
     pub status: &'a Status,
     pub ring: &'a mut Ring,
     pub scratch: &'a mut Vec<f16>,

@@ -31,7 +31,7 @@ pub(crate) struct Shared<'a> {
 /// The key of a recording of a training step: what it is made of.
 pub(crate) type StepKey = (u8, bool, u64);
 
-pub(crate) struct Plan {
+pub(crate) struct GpuPlan {
     /// What is computed, with the input's gradient and without.
     walks: [plan::Plan; 2],
     pub samples: usize,
@@ -209,7 +209,7 @@ fn saved_name(layer: usize) -> String {
     format!("what layer {layer} keeps for backward")
 }
 
-impl Plan {
+impl GpuPlan {
     pub fn new(shared: &Shared<'_>, samples: usize) -> Result<Self> {
         let (gpu, network, half) = (shared.gpu, shared.network, shared.half);
         let measure = Measure::new(gpu, network, samples, half);
@@ -239,7 +239,7 @@ impl Plan {
             saved.push(parts?);
         }
         let losses = gpu.floats("partial losses", measure.output_len.div_ceil(64))?;
-        let mut plan = Plan {
+        let mut plan = GpuPlan {
             walks: [false, true].map(|input| network.plan(true, input, false)),
             samples,
             upload,

@@ -4,7 +4,7 @@ use super::kernels::{LOSS, OPTIMIZER};
 use super::layer::flag;
 use super::network::{GpuNetwork, Planned};
 use super::optimizer::{GpuOptimizer, StepConstants};
-use super::plan::{Plan, STEP_BYTES, Shared, StepKey, key_words};
+use super::plan::{GpuPlan, STEP_BYTES, Shared, StepKey, key_words};
 use super::precision::to_device;
 use super::recording::{Part, Recording, finish_with_download};
 use super::status::{SLOTS, Status, StepLoss};
@@ -15,7 +15,7 @@ use crate::{Error, Loss, Model, Pass, Result, Target};
 
 /// What a step is given beside its batch.
 #[derive(Clone, Copy, Debug)]
-pub struct TrainOptions {
+pub struct GpuTrainOptions {
     /// The rate of this step; the optimizer's own where there is none.
     pub lr: Option<f64>,
     /// Clipping, elements first, then the norm over all parameters.
@@ -29,9 +29,9 @@ pub struct TrainOptions {
     pub compress_gradients: bool,
 }
 
-impl Default for TrainOptions {
+impl Default for GpuTrainOptions {
     fn default() -> Self {
-        TrainOptions {
+        GpuTrainOptions {
             lr: None,
             clip: Clip::default(),
             key: Key::new(0),
@@ -62,7 +62,7 @@ const GRADIENTS: u64 = u64::MAX;
 /// Records the loss; returns its pieces.
 fn record_loss(
     shared: &Shared<'_>,
-    plan: &Plan,
+    plan: &GpuPlan,
     recording: &mut Recording,
     loss: Loss,
     weighted: bool,
@@ -113,7 +113,7 @@ fn record_loss(
 
 fn record_update(
     shared: &Shared<'_>,
-    plan: &Plan,
+    plan: &GpuPlan,
     status: &Status,
     recording: &mut Recording,
     optimizer: &GpuOptimizer,
@@ -251,7 +251,7 @@ impl GpuNetwork {
         x: &[f32],
         target: &Target<f32>,
         loss: Loss,
-        options: &TrainOptions,
+        options: &GpuTrainOptions,
     ) -> Result<f64> {
         let samples = self.samples(x)?;
         self.check_target(samples, loss, target)?;
@@ -298,7 +298,7 @@ impl GpuNetwork {
         x: &[f32],
         target: &Target<f32>,
         loss: Loss,
-        options: &TrainOptions,
+        options: &GpuTrainOptions,
     ) -> Result<(f64, Vec<f32>)> {
         loop {
             let value = self.loss_and_gradients(x, target, loss, options)?;
@@ -328,7 +328,7 @@ impl GpuNetwork {
     pub(crate) fn bring_gradients_through(
         &mut self,
         x: &[f32],
-        options: &TrainOptions,
+        options: &GpuTrainOptions,
         evaluate: impl FnOnce(&[f32], &mut [f32]) -> f64,
     ) -> Result<(f64, Vec<f32>)> {
         let output = self.forward_batch_training(x, &Pass::training(options.key))?;
@@ -374,7 +374,7 @@ impl GpuNetwork {
         target: &Target<f32>,
         loss: Loss,
         optimizer: &mut Optimizer<f32>,
-        options: &TrainOptions,
+        options: &GpuTrainOptions,
     ) -> Result<f64> {
         // The optimizer works on the CPU's copy.
         self.sync_weights_to_cpu()?;
@@ -420,7 +420,7 @@ impl GpuNetwork {
         loss: Loss,
         optimizer: &mut Optimizer<f32>,
     ) -> Result<f64> {
-        self.train_step_with_options(x, target, loss, optimizer, &TrainOptions::default())
+        self.train_step_with_options(x, target, loss, optimizer, &GpuTrainOptions::default())
     }
 
     /// A native step with the optimizer's own rate and no clipping.
@@ -436,7 +436,7 @@ impl GpuNetwork {
             target,
             loss,
             optimizer,
-            &TrainOptions::default(),
+            &GpuTrainOptions::default(),
         )
     }
 
@@ -448,7 +448,7 @@ impl GpuNetwork {
         target: &Target<f32>,
         loss: Loss,
         optimizer: &mut GpuOptimizer,
-        options: &TrainOptions,
+        options: &GpuTrainOptions,
     ) -> Result<()> {
         let samples = self.samples(x)?;
         self.check_target(samples, loss, target)?;
@@ -478,7 +478,7 @@ impl GpuNetwork {
         self.absorbed += 1;
     }
 
-    fn check_failure(&mut self, options: &TrainOptions) -> Result<()> {
+    fn check_failure(&mut self, options: &GpuTrainOptions) -> Result<()> {
         match self.status.failure {
             Some(failed) if !options.skip_not_finite => {
                 let tensor = if failed.loss.is_finite() {
@@ -500,7 +500,7 @@ impl GpuNetwork {
         target: &Target<f32>,
         loss: Loss,
         optimizer: &mut GpuOptimizer,
-        options: &TrainOptions,
+        options: &GpuTrainOptions,
         times: Option<&wgpu::QuerySet>,
     ) -> Result<(wgpu::CommandEncoder, usize)> {
         let weighted = target.weights.is_some();
@@ -565,7 +565,7 @@ impl GpuNetwork {
         target: &Target<f32>,
         loss: Loss,
         optimizer: &mut GpuOptimizer,
-        options: &TrainOptions,
+        options: &GpuTrainOptions,
     ) -> Result<Vec<(String, f64)>> {
         let samples = self.samples(x)?;
         self.check_target(samples, loss, target)?;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Choice, Gpu, GpuNetwork, GpuOptimizer, LossScale, Precision, StepLoss, TrainOptions};
+use super::{
+    Choice, Gpu, GpuNetwork, GpuOptimizer, GpuTrainOptions, LossScale, Precision, StepLoss,
+};
 use crate::loss_image::ImageLoss;
 use crate::network::Network;
 use crate::optim::Optimizer;
@@ -145,7 +147,7 @@ impl Accelerator<Network> for GpuTrainer {
         pass: &Pass,
         grads: &mut [f32],
     ) -> Result<f64> {
-        let options = TrainOptions {
+        let options = GpuTrainOptions {
             key: pass.key,
             compress_gradients: self.compress,
             ..Default::default()
@@ -180,7 +182,7 @@ impl Accelerator<Network> for GpuTrainer {
         if !skip_not_finite && arrived.iter().any(|a| !a.updated) {
             return Ok(arrived);
         }
-        let options = TrainOptions {
+        let options = GpuTrainOptions {
             lr: Some(lr),
             clip: *clip,
             key: pass.key,

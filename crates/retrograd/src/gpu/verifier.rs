@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Gpu, GpuNetwork, GpuOptimizer, LossScale, Precision, TrainOptions};
+use super::{Gpu, GpuNetwork, GpuOptimizer, GpuTrainOptions, LossScale, Precision};
 use crate::network::Network;
 use crate::scalar::cast;
 use crate::train::Clip;
@@ -57,7 +57,7 @@ impl Device<Network> for GpuVerifier {
     fn evaluate(&mut self, subject: &Subject<'_, Network>) -> Result<Evaluation<f64>> {
         let (mut network, x, target) = self.put(subject)?;
         let output = network.forward_batch_training(&x, &subject.pass)?;
-        let options = TrainOptions {
+        let options = GpuTrainOptions {
             key: subject.pass.key,
             ..Default::default()
         };
@@ -78,7 +78,7 @@ impl Device<Network> for GpuVerifier {
     ) -> Result<Trajectory<f64>> {
         let (mut network, x, target) = self.put(subject)?;
         let mut state = GpuOptimizer::new(&network, optimizer.spec)?;
-        let options = TrainOptions {
+        let options = GpuTrainOptions {
             clip: Clip {
                 element: optimizer.clip_element,
                 norm: optimizer.clip,

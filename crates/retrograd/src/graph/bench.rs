@@ -13,7 +13,7 @@ use crate::{Loss, Target};
 
 use crate::bench::machine::read_bandwidth;
 use crate::bench::tensor;
-use crate::bench::{Device, Prepared, Workload, training};
+use crate::bench::{BenchDevice, Prepared, Workload, training};
 
 /// This file's workloads.
 pub(crate) const WORKLOADS: &[Workload] = &[
@@ -84,7 +84,7 @@ fn cora() -> crate::Result<(GraphBatch<f32>, Target<f32>)> {
     Ok((batch, Target::classes(classes).weighted(weights.collect())))
 }
 
-fn on_cora(device: Device, layers: Vec<GraphLayerSpec>) -> crate::Result<Prepared> {
+fn on_cora(device: BenchDevice, layers: Vec<GraphLayerSpec>) -> crate::Result<Prepared> {
     let (input, target) = cora()?;
     let network = GraphNetwork::new(&GraphSpec::new(input.width(), layers))?;
     network.check(&input)?;
@@ -125,7 +125,7 @@ fn structure(batch: &GraphBatch<f32>) -> Vec<NamedTensor> {
     tensors
 }
 
-fn gcn(device: Device, hidden: usize) -> crate::Result<Prepared> {
+fn gcn(device: BenchDevice, hidden: usize) -> crate::Result<Prepared> {
     let layers = vec![
         GraphLayerSpec::Dropout { p: 0.5 },
         GraphLayerSpec::Gcn { out: hidden },
@@ -136,7 +136,7 @@ fn gcn(device: Device, hidden: usize) -> crate::Result<Prepared> {
     on_cora(device, layers)
 }
 
-fn gat(device: Device) -> crate::Result<Prepared> {
+fn gat(device: BenchDevice) -> crate::Result<Prepared> {
     let gat = |out, heads| GraphLayerSpec::Gat {
         out,
         heads,
@@ -152,7 +152,7 @@ fn gat(device: Device) -> crate::Result<Prepared> {
     on_cora(device, layers)
 }
 
-fn large(device: Device) -> crate::Result<Prepared> {
+fn large(device: BenchDevice) -> crate::Result<Prepared> {
     device.is_cpu()?;
     const NODES: usize = 200_000;
     const EDGES: usize = 2_000_000;
@@ -181,7 +181,7 @@ fn large(device: Device) -> crate::Result<Prepared> {
     })
 }
 
-fn dag(device: Device) -> crate::Result<Prepared> {
+fn dag(device: BenchDevice) -> crate::Result<Prepared> {
     const INPUTS: usize = 64;
     const HIDDEN: usize = 9900;
     const OUTPUTS: usize = 36;

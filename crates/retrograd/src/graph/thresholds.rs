@@ -11,7 +11,7 @@ use crate::graph::{
 use crate::rng::Key;
 use crate::{Grads, Model, Pass};
 
-use crate::bench::{Device, Prepared, Workload};
+use crate::bench::{BenchDevice, Prepared, Workload};
 
 /// This file's workloads.
 pub(crate) const WORKLOADS: &[Workload] = &[
@@ -118,7 +118,7 @@ fn numbers(count: usize) -> Vec<f32> {
     (0..count).map(|i| (i % 97) as f32 * 0.01 - 0.5).collect()
 }
 
-fn aggregate(device: Device) -> crate::Result<Prepared> {
+fn aggregate(device: BenchDevice) -> crate::Result<Prepared> {
     device.is_cpu()?;
     let graph = graph(512)?;
     let x = numbers(512 * WIDTH);
@@ -129,7 +129,7 @@ fn aggregate(device: Device) -> crate::Result<Prepared> {
 }
 
 fn layer(
-    device: Device,
+    device: BenchDevice,
     layer: GraphLayerSpec,
     nodes: usize,
     graphs: usize,
@@ -161,7 +161,7 @@ fn layer(
     both_ways(device, network, batch)
 }
 
-fn dag(device: Device, levels: usize, nodes: usize, batch: usize) -> crate::Result<Prepared> {
+fn dag(device: BenchDevice, levels: usize, nodes: usize, batch: usize) -> crate::Result<Prepared> {
     let (mut sources, mut targets) = (Vec::new(), Vec::new());
     for v in nodes..(levels + 1) * nodes {
         let before = v / nodes * nodes - nodes;
@@ -177,7 +177,7 @@ fn dag(device: Device, levels: usize, nodes: usize, batch: usize) -> crate::Resu
 
 /// Forward and backward with respect to parameters and input, without loss and update.
 fn both_ways<M: Model + 'static>(
-    device: Device,
+    device: BenchDevice,
     model: M,
     input: M::Input<f32>,
 ) -> crate::Result<Prepared>

@@ -1,14 +1,14 @@
 //! Kolmogorov–Arnold networks: grid 5, degree 3, SiLU base, MSE, Adam; inputs uniform over the
 //! grid and a quarter beyond.
 
-use crate::kan::{FrozenKan, Precision};
+use crate::kan::{FrozenKan, FrozenPrecision};
 use crate::network::{LayerSpec, Network, NetworkSpec};
 use crate::optim::OptimizerSpec;
 use crate::rng::Key;
 use crate::train::Example;
 use crate::{Loss, Model, Pass, Target};
 
-use crate::bench::{Device, Prepared, Workload, training};
+use crate::bench::{BenchDevice, Prepared, Workload, training};
 
 const POKER: &[usize] = &[21, 64, 64, 24];
 const WIDE: &[usize] = &[64, 128, 128, 10];
@@ -165,7 +165,7 @@ fn forward_flops(sizes: &[usize], batch: usize) -> f64 {
     (2 * edges * (DEGREE + 2) * batch) as f64
 }
 
-fn train(device: Device, sizes: &[usize], batch: usize) -> crate::Result<Prepared> {
+fn train(device: BenchDevice, sizes: &[usize], batch: usize) -> crate::Result<Prepared> {
     let model = network(sizes)?;
     // Forward, weights, and inputs of all but the first layer.
     let flops = 3.0 * forward_flops(sizes, batch) - forward_flops(&sizes[..2], batch);
@@ -179,7 +179,7 @@ fn train(device: Device, sizes: &[usize], batch: usize) -> crate::Result<Prepare
     )
 }
 
-fn infer(device: Device, sizes: &[usize], batch: usize) -> crate::Result<Prepared> {
+fn infer(device: BenchDevice, sizes: &[usize], batch: usize) -> crate::Result<Prepared> {
     device.is_cpu()?;
     let model = network(sizes)?;
     let params = model.init(0);
@@ -199,23 +199,23 @@ fn infer(device: Device, sizes: &[usize], batch: usize) -> crate::Result<Prepare
     })
 }
 
-fn frozen_f32(device: Device, sizes: &[usize], batch: usize) -> crate::Result<Prepared> {
-    frozen(device, sizes, batch, Precision::F32)
+fn frozen_f32(device: BenchDevice, sizes: &[usize], batch: usize) -> crate::Result<Prepared> {
+    frozen(device, sizes, batch, FrozenPrecision::F32)
 }
 
-fn frozen_f16(device: Device, sizes: &[usize], batch: usize) -> crate::Result<Prepared> {
-    frozen(device, sizes, batch, Precision::F16)
+fn frozen_f16(device: BenchDevice, sizes: &[usize], batch: usize) -> crate::Result<Prepared> {
+    frozen(device, sizes, batch, FrozenPrecision::F16)
 }
 
-fn frozen_i8(device: Device, sizes: &[usize], batch: usize) -> crate::Result<Prepared> {
-    frozen(device, sizes, batch, Precision::I8)
+fn frozen_i8(device: BenchDevice, sizes: &[usize], batch: usize) -> crate::Result<Prepared> {
+    frozen(device, sizes, batch, FrozenPrecision::I8)
 }
 
 fn frozen(
-    device: Device,
+    device: BenchDevice,
     sizes: &[usize],
     batch: usize,
-    precision: Precision,
+    precision: FrozenPrecision,
 ) -> crate::Result<Prepared> {
     device.is_cpu()?;
     let model = network(sizes)?;

@@ -1,14 +1,14 @@
 //! Steps of a KAN on the GPU. Each is waited for: the time of the work, not of handing it over.
 
 use crate::family::Console;
-use crate::gpu::{Choice, Gpu, GpuNetwork, GpuOptimizer, TrainOptions};
+use crate::gpu::{Choice, Gpu, GpuNetwork, GpuOptimizer, GpuTrainOptions};
 use crate::network::{LayerSpec, Network, NetworkSpec};
 use crate::optim::{Optimizer, OptimizerSpec};
 use crate::rng::Key;
 use crate::train::Clip;
 use crate::{Error, Loss, Model, Target};
 
-use crate::bench::{Device, Prepared, Workload};
+use crate::bench::{BenchDevice, Prepared, Workload};
 
 pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
@@ -39,8 +39,8 @@ struct Case {
     target: Target<f32>,
 }
 
-fn case(device: Device, samples: usize) -> crate::Result<Case> {
-    if device != Device::Gpu {
+fn case(device: BenchDevice, samples: usize) -> crate::Result<Case> {
+    if device != BenchDevice::Gpu {
         return Err(Error::invalid("--device", "cpu", "gpu"));
     }
     let kan = |out: usize| -> LayerSpec {
@@ -61,8 +61,8 @@ fn case(device: Device, samples: usize) -> crate::Result<Case> {
 }
 
 /// Clipping at a norm that is never reached costs the same as one that is.
-fn options() -> TrainOptions {
-    TrainOptions {
+fn options() -> GpuTrainOptions {
+    GpuTrainOptions {
         clip: Clip {
             norm: Some(1e3),
             element: None,
@@ -71,7 +71,7 @@ fn options() -> TrainOptions {
     }
 }
 
-fn native(device: Device, samples: usize) -> crate::Result<Prepared> {
+fn native(device: BenchDevice, samples: usize) -> crate::Result<Prepared> {
     let Case {
         mut network,
         x,
@@ -98,7 +98,7 @@ fn native(device: Device, samples: usize) -> crate::Result<Prepared> {
     })
 }
 
-fn hybrid(device: Device, samples: usize) -> crate::Result<Prepared> {
+fn hybrid(device: BenchDevice, samples: usize) -> crate::Result<Prepared> {
     let Case {
         mut network,
         x,
@@ -119,7 +119,7 @@ fn hybrid(device: Device, samples: usize) -> crate::Result<Prepared> {
     })
 }
 
-fn forward(device: Device, samples: usize) -> crate::Result<Prepared> {
+fn forward(device: BenchDevice, samples: usize) -> crate::Result<Prepared> {
     let Case { mut network, x, .. } = case(device, samples)?;
     Ok(Prepared {
         step: Box::new(move || {
@@ -138,7 +138,7 @@ pub fn profile(samples: usize, console: &mut dyn Console) -> crate::Result<()> {
         mut network,
         x,
         target,
-    } = case(Device::Gpu, samples)?;
+    } = case(BenchDevice::Gpu, samples)?;
     let mut optimizer = GpuOptimizer::new(&network, OptimizerSpec::adam(1e-4))?;
     let mut runs = Vec::new();
     let before = network.gpu().counters();

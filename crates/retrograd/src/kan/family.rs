@@ -1,6 +1,6 @@
 //! The family's entry: training, predictions, and the network drawn or written in other forms.
 
-use super::{Exchange, FrozenKan, Precision, trained_kan, write_pictures, write_state};
+use super::{Exchange, FrozenKan, FrozenPrecision, trained_kan, write_pictures, write_state};
 use crate::family::{Console, ExportOptions, Family};
 use crate::train::{Experiment, Session, Summary, Task};
 use crate::{Error, Result};
@@ -71,9 +71,9 @@ fn export(_: &Experiment, options: &ExportOptions, console: &mut dyn Console) ->
             console.value("state", &path.display());
             return Ok(());
         }
-        "frozen-f32" => Precision::F32,
-        "frozen-f16" => Precision::F16,
-        "frozen-i8" => Precision::I8,
+        "frozen-f32" => FrozenPrecision::F32,
+        "frozen-f16" => FrozenPrecision::F16,
+        "frozen-i8" => FrozenPrecision::I8,
         _ => {
             let names: Vec<_> = FAMILY.formats.iter().map(|f| f.0).collect();
             let needed = format!("one of {}", names.join(", "));

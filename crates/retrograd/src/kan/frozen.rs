@@ -21,7 +21,7 @@ use crate::{Error, Model, Pass, Result};
 /// How weights are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Precision {
+pub enum FrozenPrecision {
     /// 4 bytes, as trained.
     F32,
     /// 2 bytes.
@@ -55,7 +55,7 @@ struct FrozenLayer {
 
 /// A frozen network.
 pub struct FrozenKan {
-    precision: Precision,
+    precision: FrozenPrecision,
     /// mean and 1/std, where the network normalises its input.
     normalise: Option<(Vec<f32>, Vec<f32>)>,
     layers: Vec<FrozenLayer>,
@@ -98,7 +98,7 @@ fn quantise(weights: &[f32], inputs: usize) -> (Vec<i8>, Vec<f32>) {
 
 impl FrozenKan {
     /// Freezes a network of KAN layers (a normalisation in front is allowed).
-    pub fn freeze(network: &Network, params: &[f32], precision: Precision) -> Result<Self> {
+    pub fn freeze(network: &Network, params: &[f32], precision: FrozenPrecision) -> Result<Self> {
         let layers = Layers::new(network)?;
         if let Some(i) = params.iter().position(|p| !p.is_finite()) {
             return Err(Error::invalid(
@@ -128,15 +128,15 @@ impl FrozenKan {
                     .collect()
             };
             let kept = match precision {
-                Precision::F32 => Kept::F32 {
+                FrozenPrecision::F32 => Kept::F32 {
                     spline: spline.to_vec(),
                     base: base.to_vec(),
                 },
-                Precision::F16 => Kept::F16 {
+                FrozenPrecision::F16 => Kept::F16 {
                     spline: half(spline)?,
                     base: half(base)?,
                 },
-                Precision::I8 => {
+                FrozenPrecision::I8 => {
                     let (spline, spline_scale) = quantise(spline, kan.inputs);
                     let (base, base_scale) = quantise(base, kan.inputs);
                     Kept::I8 {
@@ -166,7 +166,7 @@ impl FrozenKan {
     }
 
     fn build(
-        precision: Precision,
+        precision: FrozenPrecision,
         normalise: Option<(Vec<f32>, Vec<f32>)>,
         layers: Vec<FrozenLayer>,
     ) -> Self {
@@ -183,7 +183,7 @@ impl FrozenKan {
     }
 
     /// How its weights are kept.
-    pub fn precision(&self) -> Precision {
+    pub fn precision(&self) -> FrozenPrecision {
         self.precision
     }
 
@@ -446,7 +446,7 @@ impl FrozenKan {
             return Err(bad("metadata \"format\"", problem));
         }
         let json = |e: serde_json::Error| bad("metadata", e.to_string());
-        let precision: Precision = serde_json::from_str(text("precision")?).map_err(json)?;
+        let precision: FrozenPrecision = serde_json::from_str(text("precision")?).map_err(json)?;
         let shapes: Vec<Shape> = serde_json::from_str(text("layers")?).map_err(json)?;
         if shapes.is_empty() || shapes.windows(2).any(|w| w[0].outputs != w[1].inputs) {
             return Err(bad(
@@ -498,7 +498,7 @@ impl FrozenKan {
                 false => Ok(&[][..]),
             };
             let kept = match precision {
-                Precision::F32 => Kept::F32 {
+                FrozenPrecision::F32 => Kept::F32 {
                     spline: f32s(&spline, &shape)?,
                     base: if has_base {
                         f32s(&base, &base_shape)?
@@ -506,7 +506,7 @@ impl FrozenKan {
                         Vec::new()
                     },
                 },
-                Precision::F16 => {
+                FrozenPrecision::F16 => {
                     let halves = |name: &str, shape: &[usize], wanted| -> Result<Vec<Half>> {
                         let bytes = bytes_of(name, Dtype::F16, shape, wanted)?;
                         let halves = bytes
@@ -523,7 +523,7 @@ impl FrozenKan {
                         base: halves(&base, &base_shape, has_base)?,
                     }
                 }
-                Precision::I8 => {
+                FrozenPrecision::I8 => {
                     let small = |name: &str, shape: &[usize], wanted| -> Result<Vec<i8>> {
                         let bytes = bytes_of(name, Dtype::I8, shape, wanted)?;
                         Ok(bytes.iter().map(|&b| b as i8).collect())

@@ -46,7 +46,7 @@ pub use edges::{Edge, EdgeImportance, Layers, edge_curve};
 pub use exchange::{Exchange, read_state, write_state};
 pub use expression::Expression;
 pub use family::FAMILY;
-pub use frozen::{FrozenKan, Precision};
+pub use frozen::{FrozenKan, FrozenPrecision};
 pub use grid::{GridSchedule, GridUpdate, Refit, extend_grid, update_grid};
 pub use network::{KanConfig, KanNetwork, TrainOptions};
 pub use plot::{PlotOptions, plot_png, plot_svg};

@@ -10,7 +10,7 @@ use crate::train::{Clip, Experiment, Lesson, Stepper, Task, TensorFile};
 use crate::{Error, Loss, Pass, Result};
 
 use crate::bench::tensor;
-use crate::bench::{Device, Prepared, Workload, problem, step_once};
+use crate::bench::{BenchDevice, Prepared, Workload, problem, step_once};
 
 pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
@@ -52,7 +52,7 @@ const CLIP: Clip = Clip {
 };
 
 /// A training step as the loop makes it, with a new start every time.
-fn step_of(experiment: Experiment, device: Device) -> Result<Prepared> {
+fn step_of(experiment: Experiment, device: BenchDevice) -> Result<Prepared> {
     device.is_cpu()?;
     let mut task = LogicTask::new(&experiment)?;
     let params = task.model().init(0);
@@ -112,7 +112,7 @@ fn problem_of(experiment: &Experiment) -> Result<TensorFile> {
 /// A circuit that training with the `life` experiment left.
 const LIFE_CIRCUIT: &str = include_str!("life_circuit.json");
 
-fn hard_life(device: Device) -> Result<Prepared> {
+fn hard_life(device: BenchDevice) -> Result<Prepared> {
     device.is_cpu()?;
     let circuit = HardCircuit::from_json(LIFE_CIRCUIT)?.simplify();
     let right = crate::logic::evaluate::life_boards_right(&circuit);
@@ -123,7 +123,7 @@ fn hard_life(device: Device) -> Result<Prepared> {
     let program = Program::compact(&circuit);
     let (height, width) = (1024, 2046);
     let mut grid = BitGrid::new([1, height, width], 1, BoundaryCondition::Periodic)?;
-    grid.randomize(&mut Key::new(1).stream());
+    grid.randomise(&mut Key::new(1).stream());
     Ok(Prepared {
         step: Box::new(move || grid.step(&program, None)),
         flops: None,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::hard::Program;
-use super::patterns::{self, Goal, LogicData, Start};
+use super::patterns::{self, Goal, LogicData, StartState};
 use super::{BitGrid, BoundaryCondition, HardCircuit, LogicSpec, NGrid};
 use crate::Result;
 use crate::rng::{Key, Stream};
@@ -22,7 +22,7 @@ impl Player {
     /// A grid of a size, at its start.
     pub fn new(
         circuit: &HardCircuit,
-        start: Start,
+        start: StartState,
         fire_rate: f64,
         [height, width]: [usize; 2],
         key: Key,
@@ -30,9 +30,9 @@ impl Player {
         let mut grid = BitGrid::new([1, height, width], circuit.channels, circuit.boundary)?;
         let mut stream = key.stream();
         match start {
-            Start::Random => grid.randomize(&mut stream),
-            Start::Zeros => {}
-            Start::Centre => {
+            StartState::Random => grid.randomise(&mut stream),
+            StartState::Zeros => {}
+            StartState::Centre => {
                 for c in 0..circuit.channels {
                     grid.set(0, height / 2, width / 2, c, true);
                 }
@@ -135,7 +135,7 @@ pub fn evaluations(
         Goal::Bitmap => {
             // A torus twice as large shows the same picture around the middle, and nothing else.
             let [height, width] = data.grid;
-            if data.start == Start::Centre && spec.boundary == BoundaryCondition::Periodic {
+            if data.start == StartState::Centre && spec.boundary == BoundaryCondition::Periodic {
                 let size = [2 * height, 2 * width];
                 let rate = spec.fire_rate;
                 let mut grid = Player::new(circuit, data.start, rate, size, key.index(3))?;
@@ -169,7 +169,7 @@ pub fn life_boards_right(circuit: &HardCircuit) -> usize {
 
 /// Cells that differ from the true rule, added up over the steps, from a random start on a torus.
 fn life_on_a_torus(circuit: &HardCircuit, size: usize, steps: usize, key: Key) -> Result<usize> {
-    let mut player = Player::new(circuit, Start::Random, 1.0, [size, size], key)?;
+    let mut player = Player::new(circuit, StartState::Random, 1.0, [size, size], key)?;
     let torus = BoundaryCondition::Periodic;
     let mut exact = NGrid::from_values(size, size, 1, torus, player.grid.bits(0))?;
     let mut wrong = 0;

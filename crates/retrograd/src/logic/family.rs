@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::evaluate::Player;
-use super::patterns::{self, Goal, Start};
+use super::patterns::{self, Goal, StartState};
 use super::{HardCircuit, LogicCa, LogicTask, picture, replay, write_circuit};
 use crate::family::{Console, ExportOptions, Family, RunOptions};
 use crate::rng::Key;
@@ -93,7 +93,7 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
         .map(|text| parse_damage(text))
         .collect::<Result<Vec<_>>>()?;
     let start = match data.target {
-        Goal::Life => Start::Random,
+        Goal::Life => StartState::Random,
         _ => data.start,
     };
     let key = Key::new(options.seed).purpose("run");

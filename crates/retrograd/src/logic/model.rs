@@ -23,7 +23,7 @@ pub struct LogicCa {
     /// All kernels side by side, kernel fastest: gate j·K + k.
     pub(super) perception: Circuit,
     pub(super) update: Circuit,
-    pub(super) plan: fast::Plan,
+    pub(super) plan: fast::GatePlan,
     /// Whether the reference may use threads too. The results are the same.
     pub parallel: bool,
 }
@@ -155,14 +155,14 @@ impl LogicCa {
         let mut model = LogicCa {
             perception: perception_circuit(&spec, &perception),
             update: update_circuit(&spec, &update),
-            plan: fast::Plan::default(),
+            plan: fast::GatePlan::default(),
             perception_wires: perception,
             update_wires: update,
             spec,
             layout,
             parallel: true,
         };
-        model.plan = fast::Plan::new(&model);
+        model.plan = fast::GatePlan::new(&model);
         Ok(model)
     }
 

@@ -10,7 +10,7 @@ use crate::{Error, Result};
 /// What the cells are before the first step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Start {
+pub enum StartState {
     /// Random bits in all channels, new ones for every batch.
     Random,
     /// Zeros.
@@ -38,7 +38,7 @@ pub struct LogicData {
     /// Rows and columns.
     pub grid: [usize; 2],
     /// What the cells are at first.
-    pub start: Start,
+    pub start: StartState,
     /// What they should become.
     pub target: Goal,
     /// For `bitmap`: for each channel that is looked at, a hexadecimal number for every row, the
@@ -120,7 +120,7 @@ impl LogicData {
     pub fn fill_start(&self, channels: usize, stream: &mut Stream, state: &mut [f32]) {
         let [height, width] = self.grid;
         match self.start {
-            Start::Random => {
+            StartState::Random => {
                 for bits in state.chunks_mut(32) {
                     let word = stream.u32();
                     for (i, v) in bits.iter_mut().enumerate() {
@@ -128,8 +128,8 @@ impl LogicData {
                     }
                 }
             }
-            Start::Zeros => state.fill(0.0),
-            Start::Centre => {
+            StartState::Zeros => state.fill(0.0),
+            StartState::Centre => {
                 state.fill(0.0);
                 for grid in state.chunks_exact_mut(height * width * channels) {
                     let first = (height / 2 * width + width / 2) * channels;
@@ -218,7 +218,7 @@ mod tests {
     fn data(bitmap: &[&str]) -> LogicData {
         LogicData {
             grid: [2, 6],
-            start: Start::Centre,
+            start: StartState::Centre,
             target: Goal::Bitmap,
             bitmap: vec![bitmap.iter().map(|s| s.to_string()).collect()],
         }
@@ -251,7 +251,7 @@ mod tests {
     fn the_goal_of_life_is_one_step_of_it_on_both_boundaries() {
         let life_data = LogicData {
             grid: [5, 7],
-            start: Start::Random,
+            start: StartState::Random,
             target: Goal::Life,
             bitmap: Vec::new(),
         };

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::evaluate::{Player, evaluations};
 use super::gates::{GATES, NAMES, hardest};
 use super::hard::{Program, active_gates, gate_counts};
-use super::patterns::{Goal, LogicData, Start};
+use super::patterns::{Goal, LogicData, StartState};
 use super::{BitGrid, HardCircuit, LogicBatch, LogicCa, LogicSpec, channel_target, picture};
 use crate::data::{csv, write_whole};
 use crate::rng::Key;
@@ -152,7 +152,7 @@ impl LogicTask {
         };
         let key = Key::new(self.seed).purpose("film");
         let start = match self.data.target {
-            Goal::Life => Start::Random,
+            Goal::Life => StartState::Random,
             _ => self.data.start,
         };
         let mut player = Player::new(circuit, start, spec.fire_rate, size, key)?;
@@ -278,7 +278,7 @@ impl Task for LogicTask {
     fn best_by(&self) -> (&'static str, bool) {
         match self.data.target {
             // Every epoch starts from the same cells: none wrong once is none wrong for good.
-            Goal::Bitmap if self.data.start != Start::Random => ("hard_loss", true),
+            Goal::Bitmap if self.data.start != StartState::Random => ("hard_loss", true),
             Goal::Life => ("boards_right", false),
             // From random starts the hard loss of one batch reaches 0 by luck before it stays
             // there. There is no validation loss: the last parameters are kept.

@@ -6,7 +6,7 @@ use crate::rng::Key;
 use crate::train::Example;
 use crate::{Loss, Target};
 
-use crate::bench::{Device, Prepared, Workload, training};
+use crate::bench::{BenchDevice, Prepared, Workload, training};
 
 /// This file's workloads.
 pub(crate) const WORKLOADS: &[Workload] = &[Workload {
@@ -29,7 +29,7 @@ pub fn samples(count: usize, width: usize) -> Vec<f32> {
     x
 }
 
-fn mlp_256(device: Device) -> crate::Result<Prepared> {
+fn mlp_256(device: BenchDevice) -> crate::Result<Prepared> {
     const BATCH: usize = 256;
     let layers = vec![
         LayerSpec::dense(256),

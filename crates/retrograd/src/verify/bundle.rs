@@ -11,7 +11,7 @@ use crate::{Error, Loss, Model, Result, Target};
 
 /// A tensor of a bundle, its values as f64 (integers too: they are below 2⁵³).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Array {
+pub struct BundleArray {
     /// Its shape.
     pub shape: Vec<usize>,
     /// Its values, the last axis fastest.
@@ -46,7 +46,7 @@ pub struct Bundle {
     pub optimizers: BTreeMap<String, BundleOptimizer>,
     /// Who computed it.
     pub source: String,
-    tensors: BTreeMap<String, Array>,
+    tensors: BTreeMap<String, BundleArray>,
 }
 
 #[derive(Deserialize)]
@@ -126,7 +126,7 @@ impl Bundle {
         }
         let tensors = tensors.into_iter().map(|t| {
             let (shape, values) = (t.shape, t.values.to_f64());
-            (t.name, Array { shape, values })
+            (t.name, BundleArray { shape, values })
         });
         Ok(Bundle {
             path: path.to_path_buf(),
@@ -158,12 +158,12 @@ impl Bundle {
     }
 
     /// A tensor that may be there.
-    pub fn get(&self, name: &str) -> Option<&Array> {
+    pub fn get(&self, name: &str) -> Option<&BundleArray> {
         self.tensors.get(name)
     }
 
     /// A tensor that must be there.
-    pub fn array(&self, name: &str) -> Result<&Array> {
+    pub fn array(&self, name: &str) -> Result<&BundleArray> {
         self.get(name)
             .ok_or_else(|| Error::file(&self.path, name, "there is no such tensor"))
     }

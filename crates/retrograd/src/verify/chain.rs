@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::bundle::BundleOptimizer;
 use super::device::Device;
 use super::differences::{self, Coverage, Numeric};
-use super::precision::{self, Bounds, Plan, Samples};
+use super::precision::{self, Bounds, SamplePlan, Samples};
 use super::report::{Link, Report, Row, Worst, compare, compare_some, largest};
 use super::rounded::Granted;
 use super::subject::{Evaluation, Runner, Subject, Trajectory, divides_by_size};
@@ -18,13 +18,13 @@ use crate::{Batch, Kernels, Model, Result, Scalar, parallel};
 const SCALE_FLOOR: f64 = 1e-3;
 
 /// Called with what is being checked.
-pub type Progress = Arc<dyn Fn(&str) + Send + Sync>;
+pub type OnProgress = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// How thoroughly to check.
 #[derive(Clone)]
 pub struct Options {
     /// The runs that predict rounding.
-    pub plan: Plan,
+    pub plan: SamplePlan,
     /// The elements that are differenced.
     pub coverage: Coverage,
     /// The optimizers whose trajectories are followed where no bundle says which.
@@ -36,7 +36,7 @@ pub struct Options {
     /// The training steps after which they must.
     pub thread_steps: usize,
     /// Called with what is being checked.
-    pub progress: Option<Progress>,
+    pub progress: Option<OnProgress>,
 }
 
 impl Default for Options {
@@ -64,7 +64,7 @@ impl Default for Options {
             ("adamw", plain(OptimizerSpec::adamw(0.01))),
         ];
         Options {
-            plan: Plan::default(),
+            plan: SamplePlan::default(),
             coverage: Coverage::default(),
             optimizers: optimizers.map(|(n, o)| (n.to_string(), o)).to_vec(),
             steps: 5,
@@ -103,7 +103,7 @@ impl Expectation {
         granted: &'static Granted,
         optimizers: &[&BundleOptimizer],
         steps: usize,
-        plan: &Plan,
+        plan: &SamplePlan,
     ) -> Self {
         let (exact, trajectories) = reference(subject, optimizers, steps);
         let samples = precision::sample(subject, granted, optimizers, steps, plan);

@@ -41,10 +41,10 @@ mod trained;
 
 pub use against::{against, against_on, unchecked};
 pub use builtin::BuiltIn;
-pub use bundle::{Array, Bundle, BundleOptimizer, Case, FromBundle};
+pub use bundle::{Bundle, BundleArray, BundleOptimizer, Case, FromBundle};
 #[cfg(test)]
 pub(crate) use chain::precision_rows;
-pub use chain::{Expectation, Options, Progress, check_on};
+pub use chain::{Expectation, OnProgress, Options, check_on};
 pub use device::{Cpu, Device};
 pub use families::{Against, AgainstOnGpu, Check, On, built_in, check_bundle};
 pub use report::{

@@ -65,7 +65,7 @@ const KINK_REACH: f64 = 4.0;
 
 /// How many runs, and how much they may cost.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct SamplePlan {
     /// The most runs; even.
     pub runs: usize,
     /// Roundings that all runs together may cost; runs are fewer where this would be exceeded.
@@ -75,9 +75,9 @@ pub struct Plan {
     pub seed: u64,
 }
 
-impl Default for Plan {
+impl Default for SamplePlan {
     fn default() -> Self {
-        Plan {
+        SamplePlan {
             runs: 16,
             // Some 5 ns each: about 4 seconds on two cores for the evaluations of a long subject,
             // and as much for its trajectories.
@@ -122,7 +122,7 @@ fn run<M: Model>(
 }
 
 /// An even number of runs whose cost stays within what there is.
-fn affordable(plan: &Plan, available: u64, cost: u64) -> usize {
+fn affordable(plan: &SamplePlan, available: u64, cost: u64) -> usize {
     let runs = usize::try_from(available / cost.max(1)).unwrap_or(usize::MAX);
     runs.clamp(FEWEST_RUNS, plan.runs.max(FEWEST_RUNS)) / 2 * 2
 }
@@ -133,7 +133,7 @@ pub fn sample<M: Model>(
     granted: &'static Granted,
     optimizers: &[&BundleOptimizer],
     steps: usize,
-    plan: &Plan,
+    plan: &SamplePlan,
 ) -> Samples {
     let cost = parallel::isolated(1, |_| run(subject, granted, &[], 0, plan.seed).2)[0];
     let evaluations = affordable(plan, plan.roundings, cost);
@@ -170,7 +170,7 @@ pub fn sample<M: Model>(
 /// The relative change of every parameter that moves the output as much as rounding does.
 fn equivalent_change<M: Model>(
     subject: &Subject<'_, M>,
-    plan: &Plan,
+    plan: &SamplePlan,
     first: &Evaluation<f64>,
     samples: &Samples,
 ) -> f64 {
@@ -202,7 +202,7 @@ fn perturbed<M: Model>(
     subject: &Subject<'_, M>,
     optimizers: &[&BundleOptimizer],
     steps: usize,
-    plan: &Plan,
+    plan: &SamplePlan,
     runs: usize,
     samples: &Samples,
 ) -> Vec<Vec<Trajectory<f64>>> {

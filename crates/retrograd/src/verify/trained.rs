@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::chain::{self, Expectation, Options};
 use super::device::{Cpu, Device};
 use super::differences::Coverage;
-use super::precision::Plan;
+use super::precision::SamplePlan;
 use super::report::{Link, Report, Row};
 use super::rounded::Granted;
 use super::subject::{Runner, Subject};
@@ -59,9 +59,9 @@ pub fn check_trained<M: Model>(
         report.rows.push(too_long(Link::Differences));
         report.rows.push(too_long(Link::Cpu));
     } else {
-        let plan = Plan {
+        let plan = SamplePlan {
             roundings: ROUNDINGS,
-            ..Plan::default()
+            ..SamplePlan::default()
         };
         let expected = Expectation::new(&subject, &Granted::CPU, &[], 0, &plan);
         if forward > LONGEST_DIFFERENCED {
@@ -157,7 +157,7 @@ mod tests {
         for seed in 0..8 {
             let (params, loss) = (network.init(seed), Loss::CrossEntropy);
             let subject = Subject::new("rings", &network, &params, &batch, &target, loss).unwrap();
-            let plan = Plan::default();
+            let plan = SamplePlan::default();
             let expected = Expectation::new(&subject, &Granted::CPU, &[], 0, &plan);
             let evaluation = Cpu.evaluate(&subject).unwrap();
             let rows = chain::precision_rows(&subject, &expected, &evaluation, Link::Cpu);

@@ -128,7 +128,7 @@ pub enum Kind {
 
 /// What a column holds: enough to choose how to use it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Summary {
+pub struct ColumnSummary {
     /// Numbers, text, or both.
     pub kind: Kind,
     /// Cells without a value.
@@ -390,8 +390,8 @@ impl Table {
     }
 
     /// What a column holds, over all rows.
-    pub fn summary(&self, column: usize) -> Summary {
-        let mut summary = Summary {
+    pub fn summary(&self, column: usize) -> ColumnSummary {
+        let mut summary = ColumnSummary {
             kind: self.kind(column, 0..self.rows()),
             missing: 0,
             distinct: 0,

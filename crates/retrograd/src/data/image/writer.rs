@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Format;
 use crate::data::Values;
-use crate::data::mrc::{Header, Mode, MrcWriter, temporary_beside};
+use crate::data::mrc::{Header, MrcMode, MrcWriter, temporary_beside};
 use crate::data::npy;
 use crate::{Error, Result};
 
@@ -44,7 +44,7 @@ impl ImageWriter {
         };
         let kind = match format {
             Format::Mrc(header) => mrc(Header::clone(header))?,
-            Format::Memory => mrc(Header::new(width, height, sections, Mode::F32))?,
+            Format::Memory => mrc(Header::new(width, height, sections, MrcMode::F32))?,
             _ => Writing::Whole {
                 width,
                 height,

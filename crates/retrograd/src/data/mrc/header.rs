@@ -7,7 +7,7 @@ pub const HEADER_BYTES: usize = 1024;
 
 /// How a pixel is stored. The complex modes 3 and 4 hold Fourier transforms and are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum MrcMode {
     /// 0: signed bytes.
     I8,
     /// 1: signed 16-bit integers.
@@ -23,26 +23,26 @@ pub enum Mode {
     Packed4,
 }
 
-impl Mode {
+impl MrcMode {
     /// All of them.
-    pub const ALL: [Mode; 6] = [
-        Mode::I8,
-        Mode::I16,
-        Mode::F32,
-        Mode::U16,
-        Mode::F16,
-        Mode::Packed4,
+    pub const ALL: [MrcMode; 6] = [
+        MrcMode::I8,
+        MrcMode::I16,
+        MrcMode::F32,
+        MrcMode::U16,
+        MrcMode::F16,
+        MrcMode::Packed4,
     ];
 
     /// The number in the header.
     pub fn number(self) -> i32 {
         match self {
-            Mode::I8 => 0,
-            Mode::I16 => 1,
-            Mode::F32 => 2,
-            Mode::U16 => 6,
-            Mode::F16 => 12,
-            Mode::Packed4 => 101,
+            MrcMode::I8 => 0,
+            MrcMode::I16 => 1,
+            MrcMode::F32 => 2,
+            MrcMode::U16 => 6,
+            MrcMode::F16 => 12,
+            MrcMode::Packed4 => 101,
         }
     }
 
@@ -50,17 +50,17 @@ impl Mode {
     pub fn row_bytes(self, width: usize) -> u64 {
         let width = width as u64;
         match self {
-            Mode::I8 => width,
-            Mode::I16 | Mode::U16 | Mode::F16 => 2 * width,
-            Mode::F32 => 4 * width,
-            Mode::Packed4 => width.div_ceil(2),
+            MrcMode::I8 => width,
+            MrcMode::I16 | MrcMode::U16 | MrcMode::F16 => 2 * width,
+            MrcMode::F32 => 4 * width,
+            MrcMode::Packed4 => width.div_ceil(2),
         }
     }
 
     /// The bytes of a row that hold the columns `x .. x + width`: where they start and how many.
     pub(super) fn columns(self, x: usize, width: usize) -> (u64, usize) {
         match self {
-            Mode::Packed4 => (x as u64 / 2, (x + width).div_ceil(2) - x / 2),
+            MrcMode::Packed4 => (x as u64 / 2, (x + width).div_ceil(2) - x / 2),
             _ => (self.row_bytes(x), self.row_bytes(width) as usize),
         }
     }
@@ -82,12 +82,12 @@ impl Mode {
             };
         }
         match self {
-            Mode::I8 => numbers!(i8, f32::from),
-            Mode::I16 => numbers!(i16, f32::from),
-            Mode::F32 => numbers!(f32, |v| v),
-            Mode::U16 => numbers!(u16, f32::from),
-            Mode::F16 => numbers!(f16, f32::from),
-            Mode::Packed4 => {
+            MrcMode::I8 => numbers!(i8, f32::from),
+            MrcMode::I16 => numbers!(i16, f32::from),
+            MrcMode::F32 => numbers!(f32, |v| v),
+            MrcMode::U16 => numbers!(u16, f32::from),
+            MrcMode::F16 => numbers!(f16, f32::from),
+            MrcMode::Packed4 => {
                 for (i, o) in out.iter_mut().enumerate() {
                     let i = i + usize::from(odd);
                     *o = f32::from((bytes[i / 2] >> (4 * (i % 2))) & 15);
@@ -113,16 +113,16 @@ impl Mode {
             };
         }
         match self {
-            Mode::I8 => numbers!(i8, |v: f32| v.round_ties_even() as i8, f32::from),
-            Mode::I16 => numbers!(i16, |v: f32| v.round_ties_even() as i16, f32::from),
-            Mode::F32 => numbers!(f32, |v| v, |v| v),
-            Mode::U16 => numbers!(u16, |v: f32| v.round_ties_even() as u16, f32::from),
-            Mode::F16 => numbers!(
+            MrcMode::I8 => numbers!(i8, |v: f32| v.round_ties_even() as i8, f32::from),
+            MrcMode::I16 => numbers!(i16, |v: f32| v.round_ties_even() as i16, f32::from),
+            MrcMode::F32 => numbers!(f32, |v| v, |v| v),
+            MrcMode::U16 => numbers!(u16, |v: f32| v.round_ties_even() as u16, f32::from),
+            MrcMode::F16 => numbers!(
                 f16,
                 |v| f16::from_f32(v).clamp(f16::MIN, f16::MAX),
                 f32::from
             ),
-            Mode::Packed4 => {
+            MrcMode::Packed4 => {
                 for pair in row.chunks_mut(2) {
                     let mut byte = 0;
                     for (i, value) in pair.iter_mut().enumerate() {
@@ -149,14 +149,14 @@ pub(super) struct Problem {
 pub struct Header {
     bytes: Box<[u8; HEADER_BYTES]>,
     big_endian: bool,
-    mode: Mode,
+    mode: MrcMode,
     /// The extended header, kept as it is; `exttyp` in the header names its kind.
     pub extended: Vec<u8>,
 }
 
 impl Header {
     /// The header of a new little-endian file of `sections` images. The voxel size is unknown (0).
-    pub fn new(width: usize, height: usize, sections: usize, mode: Mode) -> Self {
+    pub fn new(width: usize, height: usize, sections: usize, mode: MrcMode) -> Self {
         let mut header = Header {
             bytes: Box::new([0; HEADER_BYTES]),
             big_endian: false,
@@ -227,7 +227,7 @@ impl Header {
         let mut header = Header {
             bytes: Box::new(*bytes),
             big_endian,
-            mode: Mode::F32,
+            mode: MrcMode::F32,
             extended: Vec::new(),
         };
         if &bytes[208..211] != b"MAP" {
@@ -243,7 +243,7 @@ impl Header {
             }
         }
         let number = header.i32(12);
-        header.mode = match Mode::ALL.into_iter().find(|m| m.number() == number) {
+        header.mode = match MrcMode::ALL.into_iter().find(|m| m.number() == number) {
             Some(mode) => mode,
             None => {
                 let what = match number {
@@ -315,7 +315,7 @@ impl Header {
     }
 
     /// How pixels are stored.
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> MrcMode {
         self.mode
     }
 
@@ -429,7 +429,7 @@ impl Header {
 
     /// The same header for data of another mode and another number of sections, of equal size in
     /// x and y. The voxel size stays.
-    pub fn with_data(&self, sections: usize, mode: Mode) -> Self {
+    pub fn with_data(&self, sections: usize, mode: MrcMode) -> Self {
         let mut header = self.clone();
         let voxel = self.voxel_size();
         if header.i32(36) == header.i32(8) {

@@ -22,7 +22,7 @@ use std::io::{BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-pub use header::{HEADER_BYTES, Header, Mode};
+pub use header::{HEADER_BYTES, Header, MrcMode};
 
 use super::image::{Image, Rect};
 use crate::{Error, Result};
@@ -176,7 +176,7 @@ impl MrcFile {
                 .zip(bytes.chunks_exact(len))
                 .enumerate()
             {
-                let odd = mode == Mode::Packed4 && window.x % 2 == 1;
+                let odd = mode == MrcMode::Packed4 && window.x % 2 == 1;
                 mode.decode(bytes, self.header.big_endian(), odd, out);
                 if let Some(x) = out.iter().position(|v| !v.is_finite()) {
                     let size = mode.row_bytes(1);

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use super::csv::{Reading, Table};
 use super::files::{did_you_mean, list, quote};
 use super::metrics::{Confusion, Regression, predicted_class};
-use super::spec::Format;
+use super::spec::DataFormat;
 use super::{Dataset, idx, npy, safetensors};
 use crate::{Error, Result};
 
@@ -421,13 +421,13 @@ impl Preparation {
     /// by its ending.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<NewData> {
         let path = path.as_ref();
-        let format = Format::of(path)?;
+        let format = DataFormat::of(path)?;
         match &self.inputs {
             Inputs::Columns(_) => {
                 let table = match format {
-                    Format::Csv => Table::read(path, &self.reading)?,
-                    Format::Npy => Table::from_array(path, &npy::read(path)?)?,
-                    Format::Idx | Format::Safetensors => {
+                    DataFormat::Csv => Table::read(path, &self.reading)?,
+                    DataFormat::Npy => Table::from_array(path, &npy::read(path)?)?,
+                    DataFormat::Idx | DataFormat::Safetensors => {
                         return Err(Error::file(
                             path,
                             "format",
@@ -445,16 +445,18 @@ impl Preparation {
             }
             Inputs::Array { name, .. } => {
                 let x = match format {
-                    Format::Csv => {
+                    DataFormat::Csv => {
                         return Err(Error::file(
                             path,
                             "format",
                             "got a table; the model was trained on an array and needs NPY, IDX or safetensors",
                         ));
                     }
-                    Format::Npy => npy::read(path)?,
-                    Format::Idx => idx::read(path)?,
-                    Format::Safetensors => safetensors::read(path, name.as_deref().unwrap_or("x"))?,
+                    DataFormat::Npy => npy::read(path)?,
+                    DataFormat::Idx => idx::read(path)?,
+                    DataFormat::Safetensors => {
+                        safetensors::read(path, name.as_deref().unwrap_or("x"))?
+                    }
                 };
                 let arrays = Arrays {
                     x: Named::new(path, name.as_deref(), x),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{says, table};
-use crate::data::csv::{Kind, Reading, Summary, Table};
+use crate::data::csv::{ColumnSummary, Kind, Reading, Table};
 use crate::data::safetensors::{NamedTensor, TensorFile, Tensors};
 use crate::data::{Array, Values, idx, npy};
 
@@ -115,7 +115,7 @@ fn the_kind_of_a_column_is_seen() {
     };
     assert_eq!(kind(2), mixed);
     assert_eq!(kind(3), Kind::Empty);
-    let expected = Summary {
+    let expected = ColumnSummary {
         kind: Kind::Numbers,
         missing: 1,
         distinct: 2,

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::data::image::{Image, ImageFile, Spool};
-use crate::data::mrc::{self, Header, Mode, MrcFile};
+use crate::data::mrc::{self, Header, MrcFile, MrcMode};
 use crate::data::tiles::Tiling;
 use crate::network::{Network, PaddingMode};
 use crate::train::{Experiment, Session, Stepper, Task};
@@ -184,11 +184,11 @@ proptest! {
         let denoiser = denoiser(&layers, 5);
         let image = picture(width, height);
         let reach = denoiser.reach();
-        let whole = Plan {
+        let whole = TilePlan {
             tiling: Tiling::whole(width, height, reach.align).unwrap(),
             lanes: 1,
         };
-        let tiled = Plan {
+        let tiled = TilePlan {
             tiling: Tiling::new(tile, reach.halo, reach.align).unwrap(),
             lanes,
         };
@@ -226,7 +226,7 @@ fn a_denoised_mrc_file_keeps_its_header_and_gains_a_label() {
         folder.path().join("in.mrcs"),
         folder.path().join("out.mrcs"),
     );
-    let mut header = Header::new(70, 41, 2, Mode::U16);
+    let mut header = Header::new(70, 41, 2, MrcMode::U16);
     header.set_voxel_size([1.5, 1.5, 1.0]);
     header.set_origin([7.0, 8.0, 9.0]);
     header.set_extended(*b"FEI1", vec![3; 77]);
@@ -235,7 +235,7 @@ fn a_denoised_mrc_file_keeps_its_header_and_gains_a_label() {
     mrc::write(&from, header, &[&image, &image]).unwrap();
     let file = ImageFile::open(&from, &Spool::new().unwrap()).unwrap();
     let denoiser = denoiser(&small_unet(), 2);
-    let plan = Plan {
+    let plan = TilePlan {
         tiling: Tiling::new(16, denoiser.reach().halo, denoiser.reach().align).unwrap(),
         lanes: 2,
     };
@@ -248,7 +248,7 @@ fn a_denoised_mrc_file_keeps_its_header_and_gains_a_label() {
     assert_eq!(rows.last(), Some(&82));
     let out = MrcFile::open(&to).unwrap();
     let header = out.header();
-    assert_eq!(header.mode(), Mode::F32);
+    assert_eq!(header.mode(), MrcMode::F32);
     assert_eq!(header.voxel_size(), [1.5, 1.5, 1.0]);
     assert_eq!(header.origin(), [7.0, 8.0, 9.0]);
     assert_eq!(header.extended, vec![3; 77]);
@@ -366,7 +366,7 @@ fn files_to_stream(folder: &std::path::Path) -> String {
         for n in 0..4 {
             let mut image = picture(500, 400);
             image.pixels.rotate_left(n * 1000 + half.len());
-            let header = Header::new(500, 400, 1, Mode::F32);
+            let header = Header::new(500, 400, 1, MrcMode::F32);
             mrc::write(
                 folder.join(half).join(format!("{n}.mrc")),
                 header,

@@ -5,7 +5,7 @@ use crate::data::image::{ImageFile, Spool};
 use crate::network::{LayerSpec, Network, NetworkSpec, NetworkTape, Sparsity};
 use crate::rng::Key;
 use crate::scalar::cast;
-use crate::verify::precision::{Bounds, Plan, sample};
+use crate::verify::precision::{Bounds, SamplePlan, sample};
 use crate::verify::{Granted, Subject};
 use crate::{Grads, Kernels, Loss, Model, Pass, Target, verify};
 
@@ -47,9 +47,9 @@ fn rounding(network: &Network, params: &[f32], x: &[f32]) -> (Vec<f64>, Bounds) 
     let target = Target::values(vec![0.0; outputs]);
     let input = x.to_vec();
     let subject = Subject::new("kan", network, params, &input, &target, Loss::Mse).unwrap();
-    let plan = Plan {
+    let plan = SamplePlan {
         runs: 8,
-        ..Plan::default()
+        ..SamplePlan::default()
     };
     let runs = sample(&subject, &Granted::CPU, &[], 0, &plan).evaluations;
     let exact = exact(network, params, x);
@@ -290,7 +290,11 @@ fn frozen_networks_keep_the_outputs_within_their_rounding() {
     let folder = tempfile::tempdir().unwrap();
     // Both sides of a comparison in f32 may be off by their rounding.
     let twice = 2.0 * largest(rounding(&network, &params, &x).1.values());
-    for precision in [Precision::F32, Precision::F16, Precision::I8] {
+    for precision in [
+        FrozenPrecision::F32,
+        FrozenPrecision::F16,
+        FrozenPrecision::I8,
+    ] {
         let mut frozen = FrozenKan::freeze(&network, &params, precision).unwrap();
         // Each weight is within half a step of what it was: f16 has 11 digits, i8 127 steps up to
         // the largest weight of an input.
@@ -306,11 +310,11 @@ fn frozen_networks_keep_the_outputs_within_their_rounding() {
                     let largest = exact.iter().fold(0.0_f32, |m, w| m.max(w.abs()));
                     for (w, k) in exact.iter().zip(kept) {
                         let half_step = match precision {
-                            Precision::F32 => 0.0,
+                            FrozenPrecision::F32 => 0.0,
                             // Below 2⁻¹⁴ the steps are 2⁻²⁴.
-                            Precision::F16 => (w.abs() / 2048.0).max(f32::EPSILON / 4.0),
+                            FrozenPrecision::F16 => (w.abs() / 2048.0).max(f32::EPSILON / 4.0),
                             // The step and the product are rounded too: 127 · 2⁻²³.
-                            Precision::I8 => largest * (0.5 / 127.0 + 127.0 * f32::EPSILON),
+                            FrozenPrecision::I8 => largest * (0.5 / 127.0 + 127.0 * f32::EPSILON),
                         };
                         assert!((w - k).abs() <= half_step, "{precision:?}: {w} became {k}");
                     }
@@ -331,7 +335,11 @@ fn frozen_networks_keep_the_outputs_within_their_rounding() {
         }
         // What the coarser weights cost is more than rounding, and seen.
         let (error, ..) = frozen.error_against(&network, &params, &x).unwrap();
-        assert_eq!(error > twice, precision != Precision::F32, "{error:e}");
+        assert_eq!(
+            error > twice,
+            precision != FrozenPrecision::F32,
+            "{error:e}"
+        );
         let path = folder.path().join("frozen.safetensors");
         frozen.write(&path).unwrap();
         let mut read = FrozenKan::read(&path).unwrap();
@@ -373,7 +381,7 @@ fn normalisation_is_applied_everywhere() {
         .chunks_exact(2)
         .flat_map(|x| [10.0 + 3.5 * x[0], -5.0 + 1.8 * x[1]])
         .collect();
-    let mut frozen = FrozenKan::freeze(&network, &params, Precision::F32).unwrap();
+    let mut frozen = FrozenKan::freeze(&network, &params, FrozenPrecision::F32).unwrap();
     let (error, ..) = frozen.error_against(&network, &params, &x).unwrap();
     let bound = 2.0 * largest(rounding(&network, &params, &x).1.values());
     assert!(error <= bound, "{error:e}, bound {bound:e}");

@@ -12,7 +12,7 @@ mod kernels;
 mod lanes;
 mod plan;
 
-pub use plan::Plan;
+pub use plan::GatePlan;
 
 use block::{
     BLOCK, Block, SCRATCH, block_backward, block_count, block_forward, block_start, fill_wanted,

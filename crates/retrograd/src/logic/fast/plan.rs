@@ -39,7 +39,7 @@ pub(super) struct LayerPlan {
 
 /// The plans of all layers.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
+pub struct GatePlan {
     pub(super) perception: Vec<LayerPlan>,
     pub(super) update: Vec<LayerPlan>,
     /// For every gate, in the order of the parameters, when it is visited.
@@ -48,7 +48,7 @@ pub struct Plan {
     pub(super) order: Vec<u32>,
 }
 
-impl Plan {
+impl GatePlan {
     /// The plan of a model.
     pub(in crate::logic) fn new(model: &LogicCa) -> Self {
         let mut visit = vec![0; model.gates()];
@@ -71,7 +71,7 @@ impl Plan {
         for (gate, &at) in visit.iter().enumerate() {
             order[at as usize] = gate as u32;
         }
-        Plan {
+        GatePlan {
             perception,
             update,
             visit,

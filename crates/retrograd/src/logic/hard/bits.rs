@@ -301,7 +301,7 @@ impl BitGrid {
     }
 
     /// Fills all cells with random bits.
-    pub fn randomize(&mut self, stream: &mut crate::rng::Stream) {
+    pub fn randomise(&mut self, stream: &mut crate::rng::Stream) {
         for word in &mut self.planes {
             *word = stream.u64();
         }

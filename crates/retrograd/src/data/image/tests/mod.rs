@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::data::mrc::Mode;
+use crate::data::mrc::MrcMode;
 
 fn spool() -> Arc<Spool> {
     Spool::new().unwrap()
@@ -21,7 +21,7 @@ fn whole(width: usize, height: usize, seed: usize) -> Image {
 fn every_format_gives_back_what_it_was_given() {
     let folder = tempfile::tempdir().unwrap();
     let image = whole(13, 7, 1);
-    let mrc = Format::Mrc(Box::new(Header::new(13, 7, 1, Mode::I16)));
+    let mrc = Format::Mrc(Box::new(Header::new(13, 7, 1, MrcMode::I16)));
     let formats = [
         Format::Png { bits: 8 },
         Format::Png { bits: 16 },

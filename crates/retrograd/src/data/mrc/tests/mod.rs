@@ -29,7 +29,7 @@ fn swapped(header: &Header) -> Header {
 #[test]
 fn every_mode_round_trips_in_both_byte_orders_packed_and_not() {
     let folder = tempfile::tempdir().unwrap();
-    for mode in Mode::ALL {
+    for mode in MrcMode::ALL {
         for big_endian in [false, true] {
             for name in ["a.mrc", "a.mrcs.gz"] {
                 let path = folder.path().join(name);
@@ -81,7 +81,7 @@ fn statistics_are_those_of_the_pixels_written() {
         height: 2,
         pixels: vec![-3.0, 0.4, 300.0, 4.0],
     };
-    write(&path, Header::new(2, 2, 1, Mode::I8), &[&image]).unwrap();
+    write(&path, Header::new(2, 2, 1, MrcMode::I8), &[&image]).unwrap();
     let file = MrcFile::open(&path).unwrap();
     let pixels = file.read_section(0).unwrap().pixels;
     assert_eq!(pixels, [-3.0, 0.0, 127.0, 4.0]);
@@ -95,7 +95,7 @@ fn a_file_too_short_names_the_byte_and_one_too_long_is_forgiven() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["a.mrc", "a.mrc.gz"] {
         let path = folder.path().join(name);
-        let mut header = Header::new(7, 5, 1, Mode::F32);
+        let mut header = Header::new(7, 5, 1, MrcMode::F32);
         header.extended = vec![1; 10];
         write(&path, header, &[&image(7, 5)]).unwrap();
         let rewrite = |bytes: &[u8]| {
@@ -134,7 +134,7 @@ fn a_file_too_short_names_the_byte_and_one_too_long_is_forgiven() {
 fn a_file_that_shrinks_while_it_is_read_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.mrc");
-    write(&path, Header::new(7, 5, 1, Mode::I16), &[&image(7, 5)]).unwrap();
+    write(&path, Header::new(7, 5, 1, MrcMode::I16), &[&image(7, 5)]).unwrap();
     let file = MrcFile::open(&path).unwrap();
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..1050]).unwrap();
@@ -148,7 +148,7 @@ fn what_the_field_writes_wrongly_is_forgiven_and_put_right() {
     let path = folder.path().join("a.mrc");
     let original = image(7, 5);
     for big_endian in [false, true] {
-        let mut header = Header::new(7, 5, 1, Mode::I16);
+        let mut header = Header::new(7, 5, 1, MrcMode::I16);
         if big_endian {
             header = swapped(&header);
         }
@@ -185,7 +185,7 @@ fn what_the_field_writes_wrongly_is_forgiven_and_put_right() {
 fn headers_that_lie_are_refused_with_their_byte() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.mrc");
-    write(&path, Header::new(7, 5, 1, Mode::I16), &[&image(7, 5)]).unwrap();
+    write(&path, Header::new(7, 5, 1, MrcMode::I16), &[&image(7, 5)]).unwrap();
     let good = std::fs::read(&path).unwrap();
     let refuse = |changes: &[(usize, i32)], expected: &[&str]| {
         let mut bytes = good.clone();
@@ -214,7 +214,7 @@ fn headers_that_lie_are_refused_with_their_byte() {
 
 #[test]
 fn labels_are_added_and_the_oldest_makes_room() {
-    let mut header = Header::new(1, 1, 1, Mode::F32);
+    let mut header = Header::new(1, 1, 1, MrcMode::F32);
     for i in 0..12 {
         header.add_label(&format!("label {i} é{}", "x".repeat(100)));
     }
@@ -227,12 +227,12 @@ fn labels_are_added_and_the_oldest_makes_room() {
 
 #[test]
 fn a_stack_averaged_to_one_section_keeps_its_voxel_size() {
-    let mut header = Header::new(4, 4, 10, Mode::U16);
+    let mut header = Header::new(4, 4, 10, MrcMode::U16);
     header.set_i32(36, 10);
     header.set_voxel_size([1.1, 1.1, 3.0]);
-    let one = header.with_data(1, Mode::F32);
+    let one = header.with_data(1, MrcMode::F32);
     assert_eq!(one.size(), [4, 4, 1]);
-    assert_eq!(one.mode(), Mode::F32);
+    assert_eq!(one.mode(), MrcMode::F32);
     assert_eq!(one.voxel_size(), header.voxel_size());
 }
 
@@ -240,7 +240,7 @@ fn a_stack_averaged_to_one_section_keeps_its_voxel_size() {
 fn unfinished_and_unfit_writing_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.mrc");
-    let header = Header::new(4, 4, 1, Mode::F32);
+    let header = Header::new(4, 4, 1, MrcMode::F32);
     let mut writer = MrcWriter::create(&path, header.clone()).unwrap();
     writer.write_rows(&[0.0; 8]).unwrap();
     assert!(writer.write_rows(&[0.0; 3]).is_err());
@@ -262,7 +262,7 @@ proptest! {
     ) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("fuzzed.mrc");
-        let mut header = Header::new(7, 5, 2, Mode::I16);
+        let mut header = Header::new(7, 5, 2, MrcMode::I16);
         header.extended = vec![7; 20];
         let mut bytes = header.to_bytes().to_vec();
         bytes.resize(1300, 3);
@@ -284,7 +284,7 @@ proptest! {
             let _ = (file.header().labels(), file.header().voxel_size());
             let section = file.read_section(sections - 1).unwrap();
             prop_assert_eq!(section.pixels.len(), width * height);
-            write(&path, file.header().with_data(1, Mode::F32), &[&section]).unwrap();
+            write(&path, file.header().with_data(1, MrcMode::F32), &[&section]).unwrap();
         }
     }
 }

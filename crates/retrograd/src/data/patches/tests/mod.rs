@@ -1,6 +1,6 @@
 use super::*;
 use crate::data::image::{Format, Spool};
-use crate::data::mrc::{Header, Mode};
+use crate::data::mrc::{Header, MrcMode};
 
 const SPEC: PatchSpec = PatchSpec {
     size: 8,
@@ -162,7 +162,7 @@ fn frames_are_averaged_and_normalised_alike_in_memory_and_streamed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("movie.mrcs");
     let frames: Vec<Image> = (0..4).map(|n| image(n, 600, 500)).collect();
-    let mut header = Header::new(600, 500, 4, Mode::F32);
+    let mut header = Header::new(600, 500, 4, MrcMode::F32);
     header.add_label("a movie");
     let mut writer =
         crate::data::image::ImageWriter::create(&path, 600, 500, 4, &Format::Mrc(header.into()))

@@ -8,7 +8,7 @@ use crate::network::{LayerSpec, Network, NetworkSpec, NetworkTape};
 use crate::optim::OptimizerSpec;
 use crate::rng::Key;
 use crate::scalar::cast;
-use crate::verify::precision::Plan;
+use crate::verify::precision::SamplePlan;
 use crate::verify::{
     self, Bundle, BundleOptimizer, Cpu, Device, Expectation, FromBundle, Granted, Link, Options,
     Subject, Verdict, precision_rows,
@@ -130,9 +130,9 @@ fn assert_agrees(
     target: &Target<f32>,
 ) {
     let subject = Subject::new(name, network, params, input, target, Loss::Mse).unwrap();
-    let plan = Plan {
+    let plan = SamplePlan {
         runs: 8,
-        ..Plan::default()
+        ..SamplePlan::default()
     };
     let expected = Expectation::new(&subject, &Granted::CPU, &[], 0, &plan);
     let evaluation = Cpu.evaluate(&subject).unwrap();
