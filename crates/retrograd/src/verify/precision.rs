@@ -281,11 +281,14 @@ pub struct Bounds {
 impl Bounds {
     /// From the exact values and the runs' values of one tensor.
     pub fn new<'s>(exact: &[f64], runs: impl Iterator<Item = &'s [f64]>) -> Self {
-        let mut count = 0;
-        let spread = spread(exact, runs.inspect(|_| count += 1));
+        Self::of(exact, &runs.collect::<Vec<_>>())
+    }
+
+    fn of(exact: &[f64], runs: &[&[f64]]) -> Self {
+        let spread = spread(exact, runs.iter().copied());
         let stored = root_mean_square(exact) / f64::from(1 << 24);
         let floor = root_mean_square(&spread).max(stored);
-        let factor = student_factor(count, exact.len());
+        let factor = student_factor(runs.len(), exact.len());
         Bounds {
             values: spread.iter().map(|s| factor * s.max(floor)).collect(),
             floor: factor * floor,
