@@ -111,7 +111,7 @@ fn files_that_are_no_bundles_are_errors_with_their_name() {
     assert!(text(&output.stderr).contains("missing.safetensors"));
 }
 
-/// The script for users' own models: its examples pass.
+/// The script for users' own models: its examples, which every kind of layer is in, pass.
 #[test]
 fn bundles_written_by_the_python_script_pass() {
     let python = std::env::var("RETROGRAD_PYTHON").unwrap_or_else(|_| "python3".into());
@@ -137,7 +137,7 @@ fn bundles_written_by_the_python_script_pass() {
         .map(|e| e.unwrap().path())
         .collect();
     bundles.sort();
-    assert_eq!(bundles.len(), 3);
+    assert!(bundles.len() > 30, "{bundles:?}");
     let paths: Vec<&Path> = bundles.iter().map(PathBuf::as_path).collect();
     let output = verify(&paths);
     let out = text(&output.stdout);

@@ -23,6 +23,20 @@
 //!
 //! Variances as differences of squares lose digits, so f32 images are computed in f64; the result
 //! is exact to the last rounding.
+//!
+//! **On a device**, which has f32 alone, nothing is computed as a small difference of large numbers.
+//! With e = y − t, so that μ_e = μ_y − μ_t, and variances as sums about their means,
+//! s_yy = Σg·(y − μ_y)², B₁ − A₁ = μ_e² and B₂ − A₂ = s_yy + s_tt − 2s_yt = s_ee. Therefore with
+//!
+//! u = μ_e²/B₁ and v = s_ee/B₂: A₁/B₁ = 1 − u, A₂/B₂ = 1 − v and 1 − S = u + v − uv.
+//!
+//! In the gradient c = 2A₁/(B₁B₂) = 2(1 − u)/B₂ = k, b = −2S/B₂ = −k(1 − v), and a without its last
+//! two parts is (2/B₁)(1 − v)(μ_t − μ_y(1 − u)) = (2/B₁)(1 − v)(μ_y·u − μ_e). The rest is
+//! b·(y_q − μ_y) + c·(t_q − μ_t) = k·(μ_e − e_q + v·(y_q − μ_y)), so that
+//!
+//! ∂S/∂y_q = g·(α − k·e_q + kv·(y_q − μ_y)), α = k·μ_e + (2/B₁)(1 − v)(μ_y·u − μ_e).
+//!
+//! A place keeps (α, k, kv, μ_y); a pixel gathers those of the places that see it.
 
 use serde::{Deserialize, Serialize};
 
@@ -209,6 +223,11 @@ impl ImageLoss {
         })
     }
 
+    /// The width and height of planes.
+    pub fn size(&self) -> (usize, usize) {
+        (self.width, self.height)
+    }
+
     /// Which terms there are.
     pub fn terms(&self) -> &ImageTerms {
         &self.terms
@@ -253,8 +272,13 @@ impl ImageLoss {
     }
 }
 
+/// C₁ and C₂.
+pub(crate) fn constants(range: f64) -> [f64; 2] {
+    [K1, K2].map(|k| (k * range).powi(2))
+}
+
 /// The Gaussian window along one axis.
-fn window<T: Scalar>(out: &mut Vec<T>) {
+pub(crate) fn window<T: Scalar>(out: &mut Vec<T>) {
     let centre = (WINDOW / 2) as f64;
     let weight = |i: usize| (-(i as f64 - centre).powi(2) / (2.0 * SIGMA * SIGMA)).exp();
     let sum: f64 = (0..WINDOW).map(weight).sum();
@@ -356,8 +380,7 @@ pub fn ssim<T: Scalar>(
         filter(g, width, height, product, rows, out);
     }
     let two = T::from_f64(2.0);
-    let c1 = T::from_f64((K1 * range).powi(2));
-    let c2 = T::from_f64((K2 * range).powi(2));
+    let [c1, c2] = constants(range).map(T::from_f64);
     let mut sum = T::ZERO;
     for p in 0..places {
         let (my, mt) = (mean_y[p], mean_t[p]);

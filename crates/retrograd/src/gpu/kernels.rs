@@ -80,6 +80,8 @@ pub(crate) static COMPRESS: Kernel =
 pub(crate) static ELEMENTWISE: Kernel =
     Kernel::new("gpu/elementwise.wgsl", include_str!("elementwise.wgsl"));
 pub(crate) static LOSS: Kernel = Kernel::new("gpu/loss.wgsl", include_str!("loss.wgsl"));
+pub(crate) static LOSS_IMAGE: Kernel =
+    Kernel::new("gpu/loss_image.wgsl", include_str!("loss_image.wgsl"));
 pub(crate) static OPTIMIZER: Kernel =
     Kernel::new("gpu/optimizer.wgsl", include_str!("optimizer.wgsl"));
 
@@ -89,6 +91,7 @@ mod tests {
 
     use super::*;
     use crate::gpu::{Choice, Gpu, GpuNetwork, GpuOptimizer, GpuTrainOptions, LossScale};
+    use crate::loss_image::{ImageLoss, ImageTerms};
     use crate::network::Network;
     use crate::optim::OptimizerSpec;
     use crate::{Loss, Model, Target};
@@ -164,6 +167,18 @@ mod tests {
         step(&mut in_f32, &Target::values(vec![0.5; 6]), Loss::Mse);
         let mut mixed = GpuNetwork::mixed(&gpu, &network, &params, scale).unwrap();
         step(&mut mixed, &Target::classes(vec![0, 2]), Loss::CrossEntropy);
+        let images = r#"{"input":[1,11,12],"layers":[
+            {"kind":"conv2d","out":1,"kernel":3,"padding":1}]}"#;
+        let images = Network::new(&serde_json::from_str(images).unwrap()).unwrap();
+        let mut on_images = GpuNetwork::new(&gpu, &images, &images.init(0)).unwrap();
+        let terms = ImageTerms {
+            ssim: 0.5,
+            ..ImageTerms::default()
+        };
+        on_images
+            .set_image_loss(&ImageLoss::new(terms, 12, 11).unwrap())
+            .unwrap();
+        step(&mut on_images, &Target::values(vec![0.5; 264]), Loss::Mse);
         let recorded = gpu.recorded();
         let mut wanted = Vec::new();
         entries(

@@ -17,6 +17,7 @@ mod batch;
 mod device;
 pub(crate) mod kernels;
 pub(crate) mod layer;
+mod loss_image;
 mod network;
 mod optimizer;
 mod plan;
@@ -24,6 +25,8 @@ mod precision;
 pub(crate) mod recording;
 mod staging;
 mod status;
+#[cfg(test)]
+mod tests;
 mod train;
 mod trainer;
 mod verifier;

@@ -14,6 +14,7 @@ use super::precision::{LossScale, Precision, Scale, from_device, real_words, to_
 use super::recording::{Part, Recording, download, finish_with_download};
 use super::staging::Ring;
 use super::status::Status;
+use crate::loss_image::ImageLoss;
 use crate::network::Network;
 use crate::{Buffer, Error, Model, Pass, Result};
 
@@ -53,6 +54,8 @@ pub struct GpuNetwork {
     compression: Option<(Part, Part, Recording)>,
     /// Training batches seen by running statistics since they were read back.
     pub(crate) absorbed: u64,
+    /// What is added to the loss where outputs are images.
+    pub(crate) image_loss: Option<ImageLoss>,
 }
 
 impl GpuNetwork {
@@ -135,6 +138,7 @@ impl GpuNetwork {
             cpu_params: params.to_vec(),
             device_ahead: false,
             absorbed: 0,
+            image_loss: None,
             compression: None,
         })
     }
@@ -161,6 +165,13 @@ impl GpuNetwork {
         self.halves.is_some()
     }
 
+    /// Steps are recorded anew.
+    pub(super) fn forget_recordings(&mut self) {
+        for plan in self.plans.values_mut() {
+            plan.steps.clear();
+        }
+    }
+
     /// The plan of a batch size, made where there is none, and what it shares with others.
     pub(crate) fn plan(&mut self, samples: usize) -> Result<Planned<'_>> {
         let shared = Shared {
@@ -172,6 +183,7 @@ impl GpuNetwork {
             scales: &self.status.scales,
             half: self.halves.is_some(),
             fixed: &self.fixed,
+            image_loss: self.image_loss.as_ref(),
         };
         self.recent.retain(|&s| s != samples);
         self.recent.push(samples);

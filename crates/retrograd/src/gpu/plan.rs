@@ -7,6 +7,7 @@ use super::kernels::{CAST, OPTIMIZER};
 use super::layer::{Io, Lengths, Record, groups};
 use super::precision::{real_bytes, real_words};
 use super::recording::{Part, Recording};
+use crate::loss_image::ImageLoss;
 use crate::network::Network;
 use crate::plan::{self, Derive, Onto, Place, Value, before, stored};
 use crate::rng::Key;
@@ -26,6 +27,8 @@ pub(crate) struct Shared<'a> {
     pub half: bool,
     /// Every layer's numbers that are neither parameters nor of the batch.
     pub fixed: &'a [Part],
+    /// What is added to the loss where outputs are images.
+    pub image_loss: Option<&'a ImageLoss>,
 }
 
 /// The key of a recording of a training step: what it is made of.

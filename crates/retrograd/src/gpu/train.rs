@@ -2,6 +2,7 @@
 
 use super::kernels::{LOSS, OPTIMIZER};
 use super::layer::flag;
+use super::loss_image;
 use super::network::{GpuNetwork, Planned};
 use super::optimizer::{GpuOptimizer, StepConstants};
 use super::plan::{GpuPlan, STEP_BYTES, Shared, StepKey, key_words};
@@ -108,6 +109,9 @@ fn record_loss(
         ],
         pieces,
     )?;
+    if let Some(image_loss) = shared.image_loss.filter(|_| loss != Loss::CrossEntropy) {
+        loss_image::record(shared, plan, recording, image_loss)?;
+    }
     Ok(pieces)
 }
 

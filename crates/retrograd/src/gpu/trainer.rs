@@ -11,7 +11,7 @@ use crate::optim::Optimizer;
 use crate::train::{
     Accelerator, Arrived, Carried, CarriedScale, Clip, Example, Mode, Placement, Start,
 };
-use crate::{Error, Loss, Model, Pass, Result};
+use crate::{Loss, Model, Pass, Result};
 
 /// Trains a network on a device, native or hybrid, for [`crate::train::Session::fit`].
 pub struct GpuTrainer {
@@ -20,7 +20,8 @@ pub struct GpuTrainer {
     optimizer: Option<GpuOptimizer>,
     /// Hybrid: gradients come back as 16-bit floats, with error feedback.
     compress: bool,
-    /// What is added to the loss where outputs are images. The CPU evaluates it.
+    /// What is added to the loss where outputs are images. The device evaluates it in native mode,
+    /// the CPU in hybrid mode.
     image_loss: Option<ImageLoss>,
 }
 
@@ -43,17 +44,10 @@ impl GpuTrainer {
         let Start {
             params, optimizer, ..
         } = start;
-        if let (Mode::Native, Some(terms)) = (mode, start.image_loss) {
-            return Err(Error::invalid(
-                "--mode",
-                format!("native with model.loss_terms {}", terms.terms()),
-                "hybrid: the CPU evaluates these terms",
-            ));
-        }
-        let mut trainer = GpuTrainer::new(
+        let trainer = GpuTrainer::new(
             adapter, *mode, *precision, *compress, network, params, optimizer,
         )?;
-        trainer.image_loss = start.image_loss.cloned();
+        let trainer = trainer.with_image_loss(start.image_loss.cloned())?;
         Ok(Some(Box::new(trainer.carry_on(start.carried)?)))
     }
 
@@ -95,6 +89,14 @@ impl GpuTrainer {
             compress,
             image_loss: None,
         })
+    }
+
+    fn with_image_loss(mut self, image_loss: Option<ImageLoss>) -> Result<Self> {
+        if let (Some(terms), Mode::Native) = (&image_loss, self.mode()) {
+            self.network.set_image_loss(terms)?;
+        }
+        self.image_loss = image_loss;
+        Ok(self)
     }
 
     /// Goes on with what a checkpoint holds beside parameters and optimizer.
@@ -225,10 +227,7 @@ impl Accelerator<Network> for GpuTrainer {
         let compress = self.compress;
         let begun = Self::on(&gpu, mode, precision, compress, model, params, optimizer)?;
         let image_loss = self.image_loss.take();
-        *self = GpuTrainer {
-            image_loss,
-            ..begun.carry_on(start.carried)?
-        };
+        *self = begun.with_image_loss(image_loss)?.carry_on(start.carried)?;
         Ok(())
     }
 

@@ -166,3 +166,23 @@ fn sizes_beyond_reason_are_named() {
         assert!(error.contains(named), "{text}: {error}");
     }
 }
+
+/// The kinds are compared with PyTorch where their `torch.py` says what they are there.
+#[test]
+fn every_kind_has_its_counterpart_in_pytorch() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/layer");
+    let counterparts: String = std::fs::read_dir(folder)
+        .unwrap()
+        .filter_map(|e| std::fs::read_to_string(e.unwrap().path().join("torch.py")).ok())
+        .collect();
+    let mut kinds = std::collections::BTreeSet::new();
+    for (_, _, layers, ..) in crate::layer::small_models() {
+        let layers: Vec<LayerSpec> = serde_json::from_str(layers).unwrap();
+        kinds.extend(layers.iter().map(LayerSpec::kind));
+    }
+    assert!(kinds.len() >= 22, "{kinds:?}");
+    for kind in kinds {
+        let quoted = format!("\"{kind}\"");
+        assert!(counterparts.contains(&quoted), "no torch.py has {kind}");
+    }
+}
