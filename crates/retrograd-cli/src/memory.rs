@@ -5,8 +5,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 /// The system's allocator, with arrays of a kilobyte and more at the start of a cache line, and
 /// those of 8 MB and more on huge pages where Linux has them.
 ///
-/// glibc puts a large array 16 bytes behind the start of a page: every vector of 16 floats then
-/// lies across two cache lines, and a row of 64 floats in five of them instead of four. Reading
+/// glibc puts a large array 16 bytes after the start of a page: every vector of 16 floats then
+/// spans two cache lines, and a row of 64 floats in five of them instead of four. Reading
 /// random rows of a matrix that no cache holds took half as long again for it (`graph-large`), and
 /// a fifth more on pages of 4 kB.
 pub struct Aligned;

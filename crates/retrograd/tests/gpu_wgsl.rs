@@ -28,7 +28,7 @@ fn common() -> PathBuf {
     source().join("gpu/common.wgsl")
 }
 
-/// Every kernel's file: its path below `src`, and its text behind the shared functions.
+/// Every kernel's file: its path below `src`, and its text after the shared functions.
 fn kernels() -> Vec<(String, String)> {
     let shared = std::fs::read_to_string(common()).unwrap();
     let mut files = Vec::new();
@@ -115,7 +115,7 @@ fn assert_within_limits(name: &str, module: &Module, info: &ModuleInfo, i: usize
     assert!(workgroup <= 16_384, "{name}: {workgroup} bytes");
 }
 
-/// What Rust sets by name: up to 16 u32, one behind the other, at binding 0.
+/// What Rust sets by name: up to 16 u32, one after the other, at binding 0.
 #[test]
 fn every_file_declares_its_sizes() {
     for (name, text) in kernels() {

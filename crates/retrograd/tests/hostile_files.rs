@@ -196,7 +196,7 @@ fn lying_headers_cost_nothing() {
 
 #[test]
 fn a_gzip_bomb_unpacks_no_more_than_its_header_announces() {
-    // 64 MB of zeros behind a header that announces ten bytes.
+    // 64 MB of zeros after a header that announces ten bytes.
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     std::io::Write::write_all(&mut packed, &[0, 0, 8, 1, 0, 0, 0, 10]).unwrap();
     std::io::Write::write_all(&mut packed, &vec![0; 64 << 20]).unwrap();

@@ -87,7 +87,7 @@ pub struct TrainArgs {
     threads: super::Threads,
 }
 
-/// `cpu`, or the adapter behind `gpu:`.
+/// `cpu`, or the adapter after `gpu:`.
 #[derive(Clone, Debug, PartialEq)]
 enum DeviceArg {
     Cpu,

@@ -1,5 +1,5 @@
 // Shared by all kernels: workgroups of 64 invocations, sums over a workgroup in a fixed order, and
-// functions with a stated accuracy. Behind it comes a kernel's file, which begins with the numbers
+// functions with a stated accuracy. After it comes a kernel's file, which begins with the numbers
 // that depend on the batch: `struct Sizes`, of up to 16 u32, which Rust sets by name.
 
 // Activations, their gradients and the weights that kernels read. Mixed precision compiles the same

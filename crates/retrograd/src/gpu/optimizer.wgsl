@@ -30,7 +30,7 @@ struct Step {
     shrink: f32,           // factor on the parameter
     unused: f32,
     nesterov: f32,
-    scale_at: u32,         // where the loss scale is: this step's slot, or behind the ring where it is 1
+    scale_at: u32,         // where the loss scale is: this step's slot, or after the ring where it is 1
     slot: u32,             // of this step's status
     before: u32,           // slot of a step whose failure stops this one; itself for none
     // What depends on t, the updates made: sgd's rate and 1; adam's lr / (1 - beta1^t) and

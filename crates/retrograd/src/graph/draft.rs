@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use super::data::{EdgeListFiles, Split, read_edge_list, read_unlabelled};
+use super::data::{EdgeListFiles, NodeData, Split, read_edge_list, read_unlabelled};
 use super::task::{LinkTask, NodeTask, Predict};
 use super::{EdgeRule, Graph};
 use crate::data::csv::{Kind, Reading, Table};
@@ -51,24 +51,51 @@ fn edge_list(
             "at least 2 to tell apart",
         ));
     }
-    let known = data.split.iter().filter(|&&s| s != Split::None).count();
-    let width = data.batch.width();
-    let classes = data.class_names.len();
-    let weighted = data.batch.edge_weights().is_some();
-    let hidden = if data.split.len() < 1_000 { 16 } else { 32 };
-    let mut rules = String::new();
-    if files.undirected {
-        rules += "undirected = true       # every edge goes both ways\n";
-    }
-    if traits.loops > 0 {
-        rules += "self_loops = \"keep\"     # or \"drop\"; the default refuses them\n";
-    }
-    // An edge that stands in both directions, or a loop, comes twice when every edge is turned.
-    if traits.repeated > 0 || (files.undirected && (traits.both_ways || traits.loops > 0)) {
-        rules += "duplicates = \"drop\"     # or \"keep\"; the default refuses them\n";
-    }
-    let text = format!(
-        "{head}\
+    let found = Found {
+        data: &data,
+        traits: &traits,
+        undirected: files.undirected,
+    };
+    let text = found.text(edges, features, labels, place)?;
+    // As training will read it.
+    let (experiment, files) = files_of(&text, place)?;
+    let data_again = read_edge_list(&files, experiment.train.seed)?;
+    NodeTask::new(&experiment.model_as()?, data_again)?;
+    Ok(Draft {
+        text,
+        findings: found.findings(),
+        inputs: String::new(),
+    })
+}
+
+/// A graph with classes of nodes, and what was seen in it.
+struct Found<'a> {
+    data: &'a NodeData,
+    traits: &'a Traits,
+    undirected: bool,
+}
+
+impl Found<'_> {
+    /// The experiment.
+    fn text(&self, edges: &Path, features: &Path, labels: &Path, place: &Place) -> Result<String> {
+        let (data, traits) = (self.data, self.traits);
+        let width = data.batch.width();
+        let classes = data.class_names.len();
+        let weighted = data.batch.edge_weights().is_some();
+        let hidden = if data.split.len() < 1_000 { 16 } else { 32 };
+        let mut rules = String::new();
+        if self.undirected {
+            rules += "undirected = true       # every edge goes both ways\n";
+        }
+        if traits.loops > 0 {
+            rules += "self_loops = \"keep\"     # or \"drop\"; the default refuses them\n";
+        }
+        // An edge that stands in both directions, or a loop, comes twice when every edge is turned.
+        if traits.repeated > 0 || (self.undirected && (traits.both_ways || traits.loops > 0)) {
+            rules += "duplicates = \"drop\"     # or \"keep\"; the default refuses them\n";
+        }
+        let text = format!(
+            "{head}\
          features = {width}\n\
          {edge_weight}\
          # Two graph convolutions: every node sees its neighbours, and theirs. \"sage\" and \"gat\"\n\
@@ -92,67 +119,68 @@ fn edge_list(
          [train]\n\
          epochs = 200\n\
          optimizer = {{ kind = \"adam\", lr = 0.01, weight_decay = 5e-4 }}\n",
-        head = head(
-            edges,
-            &format!("classes of {}", counted(data.split.len(), "node")),
-            place
-        ),
-        edge_weight = if weighted {
-            "edge_weight = true      # the third column\n"
-        } else {
-            ""
-        },
-        edges = quoted(&place.relative(edges)?),
-        features = quoted(&place.relative(features)?),
-        labels = quoted(&place.relative(labels)?),
-    );
-    // As training will read it.
-    let (experiment, files) = files_of(&text, place)?;
-    let data_again = read_edge_list(&files, experiment.train.seed)?;
-    NodeTask::new(&experiment.model_as()?, data_again)?;
+            head = head(
+                edges,
+                &format!("classes of {}", counted(data.split.len(), "node")),
+                place
+            ),
+            edge_weight = if weighted {
+                "edge_weight = true      # the third column\n"
+            } else {
+                ""
+            },
+            edges = quoted(&place.relative(edges)?),
+            features = quoted(&place.relative(features)?),
+            labels = quoted(&place.relative(labels)?),
+        );
+        Ok(text)
+    }
 
-    let mut findings = vec![(
-        "graph",
-        format!(
-            "{}, {}{}, {} features a node",
-            counted(data.split.len(), "node"),
-            counted(data.batch.graph().edges(), "edge"),
-            if weighted { " with weights" } else { "" },
-            thousands(width)
-        ),
-    )];
-    findings.push((
-        "predicts",
-        format!(
-            "the class of a node, one of {classes}; known for {}",
-            thousands(known)
-        ),
-    ));
-    let ways = match (traits.symmetric, files.undirected) {
-        _ if data.batch.graph().edges() == 0 => {
-            "none: every node is judged by its own features alone"
-        }
-        (true, _) => "both ways: every edge has its counterpart in the file",
-        (_, true) => {
-            "both ways: some edge has no counterpart in the file, so every one is turned \
+    /// What was seen and chosen.
+    fn findings(&self) -> Vec<(&'static str, String)> {
+        let (data, traits) = (self.data, self.traits);
+        let known = data.split.iter().filter(|&&s| s != Split::None).count();
+        let classes = data.class_names.len();
+        let weighted = data.batch.edge_weights().is_some();
+        let mut findings = vec![(
+            "graph",
+            format!(
+                "{}, {}{}, {} features a node",
+                counted(data.split.len(), "node"),
+                counted(data.batch.graph().edges(), "edge"),
+                if weighted { " with weights" } else { "" },
+                thousands(data.batch.width())
+            ),
+        )];
+        findings.push((
+            "predicts",
+            format!(
+                "the class of a node, one of {classes}; known for {}",
+                thousands(known)
+            ),
+        ));
+        let ways = match (traits.symmetric, self.undirected) {
+            _ if data.batch.graph().edges() == 0 => {
+                "none: every node is judged by its own features alone"
+            }
+            (true, _) => "both ways: every edge has its counterpart in the file",
+            (_, true) => {
+                "both ways: some edge has no counterpart in the file, so every one is turned \
                       (--directed leaves them)"
+            }
+            (_, false) => "one way, as --directed says",
+        };
+        findings.push(("edges", ways.to_string()));
+        if traits.loops > 0 {
+            let text = format!("{} from a node to itself", counted(traits.loops, "edge"));
+            findings.push(("note", text));
         }
-        (_, false) => "one way, as --directed says",
-    };
-    findings.push(("edges", ways.to_string()));
-    if traits.loops > 0 {
-        let text = format!("{} from a node to itself", counted(traits.loops, "edge"));
-        findings.push(("note", text));
+        if traits.repeated > 0 {
+            let text = format!("{} that come twice", counted(traits.repeated, "edge"));
+            findings.push(("note", text));
+        }
+        findings
     }
-    if traits.repeated > 0 {
-        let text = format!("{} that come twice", counted(traits.repeated, "edge"));
-        findings.push(("note", text));
-    }
-    Ok(Draft {
-        text,
-        findings,
-        inputs: String::new(),
-    })
 }
 
 /// The files, read so that everything is kept, to see what is there.

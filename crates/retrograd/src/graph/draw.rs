@@ -223,7 +223,7 @@ fn circles(
                              <title>{i}</title></circle>"
         );
         if numbered {
-            // Right behind its circle: one that lies on another covers the number as well.
+            // Right after its circle: one that is drawn over another covers the number as well.
             let _ = write!(
                 svg,
                 "<text x=\"{x:.1}\" y=\"{:.1}\" font-size=\"9\" font-weight=\"bold\" \

@@ -54,6 +54,66 @@ pub struct SinkhornResult<T> {
     pub d_temperature: T,
 }
 
+/// u and v after every iteration; v before the first is 0.
+struct Iterates<T> {
+    sizes: [usize; 2],
+    us: Vec<Vec<T>>,
+    vs: Vec<Vec<T>>,
+}
+
+impl<T: Scalar> Iterates<T> {
+    fn new([n, m]: [usize; 2], l: &[T], iterations: usize) -> Self {
+        let mut us = Vec::with_capacity(iterations);
+        let mut vs = vec![vec![T::ZERO; m]];
+        let (ln_n, ln_m) = (T::from_usize(n).ln(), T::from_usize(m).ln());
+        for _ in 0..iterations {
+            let v = vs.last().expect("v before the first");
+            let u: Vec<T> = (0..n)
+                .map(|i| -ln_n - log_sum_exp((0..m).map(|j| l[i * m + j] + v[j])))
+                .collect();
+            let v: Vec<T> = (0..m)
+                .map(|j| -ln_m - log_sum_exp((0..n).map(|i| l[i * m + j] + u[i])))
+                .collect();
+            us.push(u);
+            vs.push(v);
+        }
+        let sizes = [n, m];
+        Iterates { sizes, us, vs }
+    }
+
+    /// Adds to `d_l`, the gradient through the plan alone, that through the iterations.
+    fn backward(&self, l: &[T], d_l: &mut [T]) {
+        let [n, m] = self.sizes;
+        let (ln_n, ln_m) = (T::from_usize(n).ln(), T::from_usize(m).ln());
+        let mut d_u: Vec<T> = d_l
+            .chunks_exact(m)
+            .map(|g| g.iter().copied().sum())
+            .collect();
+        let mut d_v: Vec<T> = (0..m)
+            .map(|j| (0..n).map(|i| d_l[i * m + j]).sum())
+            .collect();
+        for t in (0..self.us.len()).rev() {
+            let (u, v, v_before) = (&self.us[t], &self.vs[t + 1], &self.vs[t]);
+            for i in 0..n {
+                for j in 0..m {
+                    let r = (l[i * m + j] + u[i] + v[j] + ln_m).exp();
+                    d_l[i * m + j] -= d_v[j] * r;
+                    d_u[i] -= d_v[j] * r;
+                }
+            }
+            d_v.fill(T::ZERO);
+            for i in 0..n {
+                for j in 0..m {
+                    let q = (l[i * m + j] + u[i] + v_before[j] + ln_n).exp();
+                    d_l[i * m + j] -= d_u[i] * q;
+                    d_v[j] -= d_u[i] * q;
+                }
+            }
+            d_u.fill(T::ZERO);
+        }
+    }
+}
+
 impl SinkhornLoss {
     /// Checks the constants.
     pub fn new(temperature: f64, iterations: usize, structure: f64) -> Result<Self> {
@@ -120,21 +180,8 @@ impl SinkhornLoss {
             }
         }
         let l: Vec<T> = cost.iter().map(|&c| -c / epsilon).collect();
-        // u and v after every iteration; v before the first is 0.
-        let mut us = Vec::with_capacity(self.iterations);
-        let mut vs = vec![vec![T::ZERO; m]];
-        let (ln_n, ln_m) = (T::from_usize(n).ln(), T::from_usize(m).ln());
-        for _ in 0..self.iterations {
-            let v = vs.last().expect("v before the first");
-            let u: Vec<T> = (0..n)
-                .map(|i| -ln_n - log_sum_exp((0..m).map(|j| l[i * m + j] + v[j])))
-                .collect();
-            let v: Vec<T> = (0..m)
-                .map(|j| -ln_m - log_sum_exp((0..n).map(|i| l[i * m + j] + u[i])))
-                .collect();
-            us.push(u);
-            vs.push(v);
-        }
+        let iterates = Iterates::new([n, m], &l, self.iterations);
+        let (us, vs) = (&iterates.us, &iterates.vs);
         let (u, v) = (&us[self.iterations - 1], &vs[self.iterations]);
         for i in 0..n {
             for j in 0..m {
@@ -149,32 +196,7 @@ impl SinkhornLoss {
         }
         // Through the plan and the iterations.
         let mut d_l: Vec<T> = plan.iter().zip(&d_plan).map(|(&p, &d)| p * d).collect();
-        let mut d_u: Vec<T> = d_l
-            .chunks_exact(m)
-            .map(|g| g.iter().copied().sum())
-            .collect();
-        let mut d_v: Vec<T> = (0..m)
-            .map(|j| (0..n).map(|i| d_l[i * m + j]).sum())
-            .collect();
-        for t in (0..self.iterations).rev() {
-            let (u, v, v_before) = (&us[t], &vs[t + 1], &vs[t]);
-            for i in 0..n {
-                for j in 0..m {
-                    let r = (l[i * m + j] + u[i] + v[j] + ln_m).exp();
-                    d_l[i * m + j] -= d_v[j] * r;
-                    d_u[i] -= d_v[j] * r;
-                }
-            }
-            d_v.fill(T::ZERO);
-            for i in 0..n {
-                for j in 0..m {
-                    let q = (l[i * m + j] + u[i] + v_before[j] + ln_n).exp();
-                    d_l[i * m + j] -= d_u[i] * q;
-                    d_v[j] -= d_u[i] * q;
-                }
-            }
-            d_u.fill(T::ZERO);
-        }
+        iterates.backward(&l, &mut d_l);
         let two = T::from_f64(2.0);
         for i in 0..n {
             for j in 0..m {

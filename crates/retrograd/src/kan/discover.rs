@@ -189,7 +189,7 @@ fn attempt(
 /// A product of two inputs is what formulas have most, and what a random start finds least: it
 /// takes two hidden nodes that agree, a·b = ((a + b)/2)² − ((a − b)/2)². So the first hidden node
 /// of a two-layer network begins as the mean of a pair of inputs and the second as half their
-/// difference, both squared behind; the other nodes pass an input on. Training turns these lines
+/// difference, both squared afterwards; the other nodes pass an input on. Training turns these lines
 /// and squares into what the data asks for. `turn` chooses the pair and the inputs; when all pairs
 /// have had their turn, one of the two enters as a wave over its range, then the other.
 fn start_from_products(network: &Network, params: &mut [f64], turn: usize) -> Result<()> {

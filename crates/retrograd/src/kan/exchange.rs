@@ -20,7 +20,7 @@ use std::path::Path;
 use super::edges::Layers;
 use crate::data::Values;
 use crate::data::safetensors::{NamedTensor, TensorFile, Tensors};
-use crate::layer::kan::{KanSpec, uniform_knots};
+use crate::layer::kan::{Kan, KanSpec, uniform_knots};
 use crate::network::{Base, LayerSpec, Network, NetworkSpec, Outside};
 use crate::{Buffer, Error, Model, Result};
 
@@ -321,36 +321,7 @@ pub fn write_state(
     }
     let mut tensors = Vec::new();
     for layer in 0..layers.len() {
-        let kan = layers.kan(layer);
-        let (inputs, outputs, bases) = (kan.inputs, kan.outputs, kan.bases());
-        if kan.outside != Outside::Decay || kan.base != Base::Silu {
-            let got = format!("{:?}, {:?}", kan.outside, kan.base);
-            return Err(Error::invalid(
-                format!("layer {layer} for export"),
-                got,
-                "decay and silu",
-            ));
-        }
-        let [spline, base, bias] = layers.weights(layer, params);
-        if kind == Exchange::EfficientKan && bias.iter().any(|&b| b != 0.0) {
-            let what = format!("layer {layer} for efficient-kan");
-            return Err(Error::invalid(
-                what,
-                "a bias",
-                "none: it has no place for one",
-            ));
-        }
-        let knots: Vec<f32> = (0..inputs)
-            .flat_map(|i| kan.knots(i))
-            .map(|t| t as f32)
-            .collect();
-        let knot_shape = vec![inputs, kan.knot_count()];
-        let torch = |name: &str| {
-            let tensor = network.layout().get(&format!("{layer}.{name}"));
-            tensor
-                .map(|t| t.to_torch(&params[t.range()]))
-                .unwrap_or_default()
-        };
+        check_layer(&layers, layer, params, kind)?;
         let mut put = |name: String, shape: Vec<usize>, values: Vec<f32>| {
             let values = Values::F32(values);
             tensors.push(NamedTensor {
@@ -360,72 +331,127 @@ pub fn write_state(
             });
         };
         match kind {
-            Exchange::EfficientKan => {
-                let mut put = |name: &str, shape, values| {
-                    put(format!("layers.{layer}.{name}"), shape, values);
-                };
-                put("base_weight", vec![outputs, inputs], torch("base_weight"));
-                put(
-                    "spline_weight",
-                    vec![outputs, inputs, bases],
-                    torch("spline_weight"),
-                );
-                put(
-                    "spline_scaler",
-                    vec![outputs, inputs],
-                    vec![1.0; outputs * inputs],
-                );
-                put("grid", knot_shape, knots);
-            }
-            Exchange::Pykan => {
-                let mut coef = vec![0.0; inputs * outputs * bases];
-                for i in 0..inputs {
-                    for j in 0..outputs {
-                        for m in 0..bases {
-                            coef[(i * outputs + j) * bases + m] =
-                                spline[(i * bases + m) * outputs + j];
-                        }
-                    }
-                }
-                let ones = |n: usize| vec![1.0; n];
-                let edge = vec![inputs, outputs];
-                let act = |name: &str| format!("act_fun.{layer}.{name}");
-                put(act("grid"), knot_shape, knots);
-                put(act("coef"), vec![inputs, outputs, bases], coef);
-                put(act("mask"), edge.clone(), ones(inputs * outputs));
-                put(act("scale_base"), edge.clone(), base.to_vec());
-                put(act("scale_sp"), edge, ones(inputs * outputs));
-                let bias = match bias.is_empty() {
-                    true => vec![0.0; outputs],
-                    false => bias.to_vec(),
-                };
-                put(format!("node_bias_{layer}"), vec![outputs], bias);
-                put(format!("node_scale_{layer}"), vec![outputs], ones(outputs));
-                put(
-                    format!("subnode_bias_{layer}"),
-                    vec![outputs],
-                    vec![0.0; outputs],
-                );
-                put(
-                    format!("subnode_scale_{layer}"),
-                    vec![outputs],
-                    ones(outputs),
-                );
-                let affine = vec![0.0; outputs * inputs * 4];
-                put(
-                    format!("symbolic_fun.{layer}.affine"),
-                    vec![outputs, inputs, 4],
-                    affine,
-                );
-                let mask = vec![0.0; outputs * inputs];
-                put(
-                    format!("symbolic_fun.{layer}.mask"),
-                    vec![outputs, inputs],
-                    mask,
-                );
-            }
+            Exchange::EfficientKan => put_efficient_kan(network, &layers, layer, params, &mut put),
+            Exchange::Pykan => put_pykan(&layers, layer, params, &mut put),
         }
     }
     let metadata = BTreeMap::new();
     TensorFile { metadata, tensors }.write(path)
+}
+
+/// Whether the other library has a place for everything that a layer is.
+fn check_layer(layers: &Layers<'_>, layer: usize, params: &[f32], kind: Exchange) -> Result<()> {
+    let kan = layers.kan(layer);
+    if kan.outside != Outside::Decay || kan.base != Base::Silu {
+        let got = format!("{:?}, {:?}", kan.outside, kan.base);
+        return Err(Error::invalid(
+            format!("layer {layer} for export"),
+            got,
+            "decay and silu",
+        ));
+    }
+    let [_, _, bias] = layers.weights(layer, params);
+    if kind == Exchange::EfficientKan && bias.iter().any(|&b| b != 0.0) {
+        let what = format!("layer {layer} for efficient-kan");
+        return Err(Error::invalid(
+            what,
+            "a bias",
+            "none: it has no place for one",
+        ));
+    }
+    Ok(())
+}
+
+/// Takes a tensor's name, shape and values.
+type Put<'a> = &'a mut dyn FnMut(String, Vec<usize>, Vec<f32>);
+
+/// The knots of every input, as a tensor.
+fn knots_of(kan: &Kan) -> (Vec<usize>, Vec<f32>) {
+    let knots = (0..kan.inputs).flat_map(|i| kan.knots(i));
+    let values = knots.map(|t| t as f32).collect();
+    (vec![kan.inputs, kan.knot_count()], values)
+}
+
+fn put_efficient_kan(
+    network: &Network,
+    layers: &Layers<'_>,
+    layer: usize,
+    params: &[f32],
+    put: Put<'_>,
+) {
+    let kan = layers.kan(layer);
+    let (inputs, outputs, bases) = (kan.inputs, kan.outputs, kan.bases());
+    let torch = |name: &str| {
+        let tensor = network.layout().get(&format!("{layer}.{name}"));
+        tensor
+            .map(|t| t.to_torch(&params[t.range()]))
+            .unwrap_or_default()
+    };
+    let mut put = |name: &str, shape, values| {
+        put(format!("layers.{layer}.{name}"), shape, values);
+    };
+    put("base_weight", vec![outputs, inputs], torch("base_weight"));
+    put(
+        "spline_weight",
+        vec![outputs, inputs, bases],
+        torch("spline_weight"),
+    );
+    put(
+        "spline_scaler",
+        vec![outputs, inputs],
+        vec![1.0; outputs * inputs],
+    );
+    let (shape, knots) = knots_of(kan);
+    put("grid", shape, knots);
+}
+
+fn put_pykan(layers: &Layers<'_>, layer: usize, params: &[f32], put: Put<'_>) {
+    let kan = layers.kan(layer);
+    let (inputs, outputs, bases) = (kan.inputs, kan.outputs, kan.bases());
+    let [spline, base, bias] = layers.weights(layer, params);
+    let mut coef = vec![0.0; inputs * outputs * bases];
+    for i in 0..inputs {
+        for j in 0..outputs {
+            for m in 0..bases {
+                coef[(i * outputs + j) * bases + m] = spline[(i * bases + m) * outputs + j];
+            }
+        }
+    }
+    let ones = |n: usize| vec![1.0; n];
+    let edge = vec![inputs, outputs];
+    let act = |name: &str| format!("act_fun.{layer}.{name}");
+    let (shape, knots) = knots_of(kan);
+    put(act("grid"), shape, knots);
+    put(act("coef"), vec![inputs, outputs, bases], coef);
+    put(act("mask"), edge.clone(), ones(inputs * outputs));
+    put(act("scale_base"), edge.clone(), base.to_vec());
+    put(act("scale_sp"), edge, ones(inputs * outputs));
+    let bias = match bias.is_empty() {
+        true => vec![0.0; outputs],
+        false => bias.to_vec(),
+    };
+    put(format!("node_bias_{layer}"), vec![outputs], bias);
+    put(format!("node_scale_{layer}"), vec![outputs], ones(outputs));
+    put(
+        format!("subnode_bias_{layer}"),
+        vec![outputs],
+        vec![0.0; outputs],
+    );
+    put(
+        format!("subnode_scale_{layer}"),
+        vec![outputs],
+        ones(outputs),
+    );
+    let affine = vec![0.0; outputs * inputs * 4];
+    put(
+        format!("symbolic_fun.{layer}.affine"),
+        vec![outputs, inputs, 4],
+        affine,
+    );
+    let mask = vec![0.0; outputs * inputs];
+    put(
+        format!("symbolic_fun.{layer}.mask"),
+        vec![outputs, inputs],
+        mask,
+    );
 }

@@ -454,103 +454,131 @@ impl FrozenKan {
                 "sizes that don't follow one another".into(),
             ));
         }
-        let f32s = |name: &str, shape: &[usize]| -> Result<Vec<f32>> {
-            file.exactly(name, Dtype::F32, shape)?;
-            let values = file.array(name)?.values.to_f32();
-            match values.iter().position(|v| !v.is_finite()) {
-                Some(i) => Err(bad(name, format!("element {i} is {}", values[i]))),
-                None => Ok(values),
-            }
-        };
+        let file = FrozenFile { path, file: &file };
         let mut layers = Vec::new();
-        for (n, s) in shapes.iter().enumerate() {
-            let at = format!("metadata \"layers\"[{n}]");
-            let fits = (1..=7).contains(&s.degree)
-                && (1..=64).contains(&s.grid)
-                && s.inputs > 0
-                && s.outputs > 0
-                && s.range[0] < s.range[1];
-            if !fits {
-                return Err(bad(
-                    &at,
-                    "a size, grid, degree or range out of bounds".into(),
-                ));
-            }
-            let mut kan = Kan::new(
-                s.inputs, s.outputs, s.grid, s.degree, s.range, s.base, s.bias, s.outside,
-            );
-            if s.free_knots {
-                let name = format!("{n}.knots");
-                file.exactly(&name, Dtype::F64, &[s.inputs, kan.knot_count()])?;
-                let knots = file.array(&name)?.values.to_f64();
-                let increases = |t: &[f64]| t.windows(2).all(|w| w[0] < w[1]);
-                if !knots.chunks_exact(kan.knot_count()).all(increases) {
-                    return Err(bad(&name, "knots that don't increase".into()));
-                }
-                kan.set_knots(knots);
-            }
-            let shape = [s.inputs, kan.bases(), s.outputs];
-            let base_shape = [s.inputs, s.outputs];
-            let has_base = s.base != Base::None;
-            let (spline, base) = (format!("{n}.spline_weight"), format!("{n}.base_weight"));
-            let bytes_of = |name: &str, dtype, shape: &[usize], wanted: bool| match wanted {
-                true => file.exactly(name, dtype, shape),
-                false => Ok(&[][..]),
-            };
-            let kept = match precision {
-                FrozenPrecision::F32 => Kept::F32 {
-                    spline: f32s(&spline, &shape)?,
-                    base: if has_base {
-                        f32s(&base, &base_shape)?
-                    } else {
-                        Vec::new()
-                    },
-                },
-                FrozenPrecision::F16 => {
-                    let halves = |name: &str, shape: &[usize], wanted| -> Result<Vec<Half>> {
-                        let bytes = bytes_of(name, Dtype::F16, shape, wanted)?;
-                        let halves = bytes
-                            .chunks_exact(2)
-                            .map(|b| u16::from_le_bytes([b[0], b[1]]));
-                        let halves: Vec<u16> = halves.collect();
-                        match halves.iter().position(|h| h & 0x7c00 == 0x7c00) {
-                            Some(i) => Err(bad(name, format!("element {i} is not finite"))),
-                            None => Ok(halves.into_iter().map(Half).collect()),
-                        }
-                    };
-                    Kept::F16 {
-                        spline: halves(&spline, &shape, true)?,
-                        base: halves(&base, &base_shape, has_base)?,
-                    }
-                }
-                FrozenPrecision::I8 => {
-                    let small = |name: &str, shape: &[usize], wanted| -> Result<Vec<i8>> {
-                        let bytes = bytes_of(name, Dtype::I8, shape, wanted)?;
-                        Ok(bytes.iter().map(|&b| b as i8).collect())
-                    };
-                    let scale = |name: &str, wanted| match wanted {
-                        true => f32s(&format!("{n}.{name}"), &[s.inputs]),
-                        false => Ok(Vec::new()),
-                    };
-                    Kept::I8 {
-                        spline: small(&spline, &shape, true)?,
-                        base: small(&base, &base_shape, has_base)?,
-                        spline_scale: scale("spline_scale", true)?,
-                        base_scale: scale("base_scale", has_base)?,
-                    }
-                }
-            };
-            let bias = match s.bias {
-                true => f32s(&format!("{n}.bias"), &[s.outputs])?,
+        for (n, shape) in shapes.iter().enumerate() {
+            let kan = file.kan(n, shape)?;
+            let kept = file.kept(n, shape, &kan, precision)?;
+            let bias = match shape.bias {
+                true => file.f32s(&format!("{n}.bias"), &[shape.outputs])?,
                 false => Vec::new(),
             };
             layers.push(FrozenLayer { kan, kept, bias });
         }
         let inputs = shapes[0].inputs;
-        let normalise = match file.contains("mean") {
-            true => Some((f32s("mean", &[inputs])?, f32s("inverse_std", &[inputs])?)),
+        let normalise = match file.file.contains("mean") {
+            true => {
+                let mean = file.f32s("mean", &[inputs])?;
+                Some((mean, file.f32s("inverse_std", &[inputs])?))
+            }
             false => None,
         };
         Ok(Self::build(precision, normalise, layers))
+    }
+}
+
+/// A file that is read, with its path for what is wrong with it.
+struct FrozenFile<'a> {
+    path: &'a Path,
+    file: &'a Tensors<'a>,
+}
+
+impl FrozenFile<'_> {
+    fn bad(&self, at: &str, problem: String) -> Error {
+        Error::file(self.path, at, problem)
+    }
+
+    /// A tensor of finite numbers.
+    fn f32s(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        self.file.exactly(name, Dtype::F32, shape)?;
+        let values = self.file.array(name)?.values.to_f32();
+        match values.iter().position(|v| !v.is_finite()) {
+            Some(i) => Err(self.bad(name, format!("element {i} is {}", values[i]))),
+            None => Ok(values),
+        }
+    }
+
+    /// A layer's sizes and knots.
+    fn kan(&self, n: usize, s: &Shape) -> Result<Kan> {
+        let fits = (1..=7).contains(&s.degree)
+            && (1..=64).contains(&s.grid)
+            && s.inputs > 0
+            && s.outputs > 0
+            && s.range[0] < s.range[1];
+        if !fits {
+            return Err(self.bad(
+                &format!("metadata \"layers\"[{n}]"),
+                "a size, grid, degree or range out of bounds".into(),
+            ));
+        }
+        let mut kan = Kan::new(
+            s.inputs, s.outputs, s.grid, s.degree, s.range, s.base, s.bias, s.outside,
+        );
+        if s.free_knots {
+            let name = format!("{n}.knots");
+            (self.file).exactly(&name, Dtype::F64, &[s.inputs, kan.knot_count()])?;
+            let knots = self.file.array(&name)?.values.to_f64();
+            let increases = |t: &[f64]| t.windows(2).all(|w| w[0] < w[1]);
+            if !knots.chunks_exact(kan.knot_count()).all(increases) {
+                return Err(self.bad(&name, "knots that don't increase".into()));
+            }
+            kan.set_knots(knots);
+        }
+        Ok(kan)
+    }
+
+    /// A layer's weights, in the precision that they are kept in.
+    fn kept(&self, n: usize, s: &Shape, kan: &Kan, precision: FrozenPrecision) -> Result<Kept> {
+        let shape = [s.inputs, kan.bases(), s.outputs];
+        let base_shape = [s.inputs, s.outputs];
+        let has_base = s.base != Base::None;
+        let (spline, base) = (format!("{n}.spline_weight"), format!("{n}.base_weight"));
+        Ok(match precision {
+            FrozenPrecision::F32 => Kept::F32 {
+                spline: self.f32s(&spline, &shape)?,
+                base: match has_base {
+                    true => self.f32s(&base, &base_shape)?,
+                    false => Vec::new(),
+                },
+            },
+            FrozenPrecision::F16 => Kept::F16 {
+                spline: self.halves(&spline, &shape, true)?,
+                base: self.halves(&base, &base_shape, has_base)?,
+            },
+            FrozenPrecision::I8 => {
+                let scale = |name: &str, wanted| match wanted {
+                    true => self.f32s(&format!("{n}.{name}"), &[s.inputs]),
+                    false => Ok(Vec::new()),
+                };
+                Kept::I8 {
+                    spline: self.bytes(&spline, &shape, true)?,
+                    base: self.bytes(&base, &base_shape, has_base)?,
+                    spline_scale: scale("spline_scale", true)?,
+                    base_scale: scale("base_scale", has_base)?,
+                }
+            }
+        })
+    }
+
+    /// A tensor of finite 16-bit numbers; empty where it isn't there to be read.
+    fn halves(&self, name: &str, shape: &[usize], wanted: bool) -> Result<Vec<Half>> {
+        if !wanted {
+            return Ok(Vec::new());
+        }
+        let bytes = self.file.exactly(name, Dtype::F16, shape)?.chunks_exact(2);
+        let halves: Vec<u16> = bytes.map(|b| u16::from_le_bytes([b[0], b[1]])).collect();
+        match halves.iter().position(|h| h & 0x7c00 == 0x7c00) {
+            Some(i) => Err(self.bad(name, format!("element {i} is not finite"))),
+            None => Ok(halves.into_iter().map(Half).collect()),
+        }
+    }
+
+    /// A tensor of 8-bit numbers; empty where it isn't there to be read.
+    fn bytes(&self, name: &str, shape: &[usize], wanted: bool) -> Result<Vec<i8>> {
+        if !wanted {
+            return Ok(Vec::new());
+        }
+        let bytes = self.file.exactly(name, Dtype::I8, shape)?;
+        Ok(bytes.iter().map(|&b| b as i8).collect())
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::data::csv::{Kind, Reading, Table};
 use crate::data::prepare::TaskKind;
-use crate::data::{DataSpec, Targets};
+use crate::data::{Data, DataSpec, Targets};
 use crate::family::draft::{Draft, InitOptions, Place, counted, list, quoted, some, thousands};
 use crate::train::NetworkTask;
 use crate::{Error, Result};
@@ -90,52 +90,7 @@ fn table(
     let text = parts.text();
     let experiment = place.experiment(&text)?;
     NetworkTask::new(&experiment)?;
-
-    let mut findings = vec![(
-        "table",
-        format!(
-            "{}, {}, separated by {}",
-            counted(table.rows(), "row"),
-            counted(table.columns().len(), "column"),
-            separator_name(table.separator())
-        ),
-    )];
-    findings.extend(how.notes.iter().map(|note| ("reading", note.clone())));
-    let word = match task {
-        TaskKind::Regression => "a number (regression)",
-        TaskKind::Classification => "a class (classification)",
-    };
-    findings.push(("predicts", format!("{target}, {word}: {why}")));
-    if let Targets::Classes { classes, .. } = data.train.targets() {
-        let names = data.preparation.classes();
-        let few: Vec<&str> = names
-            .iter()
-            .enumerate()
-            .filter(|(c, _)| classes.iter().filter(|&&k| k as usize == *c).count() < 5)
-            .map(|(_, name)| name.as_str())
-            .collect();
-        if !few.is_empty() {
-            let text = format!("fewer than 5 training rows for {}", some(few));
-            findings.push(("note", text));
-        }
-    }
-    let inputs = columns.used.iter().map(|&c| table.columns()[c].as_str());
-    let width = parts.shape.inputs;
-    findings.push((
-        "from",
-        format!(
-            "{} ({}: {})",
-            counted(width, "input"),
-            counted(columns.used.len(), "column"),
-            some(inputs)
-        ),
-    ));
-    let reasons = columns.reasons();
-    findings.extend(reasons.into_iter().map(|reason| ("left out", reason)));
-    if let Some((_, why)) = missing.rule() {
-        findings.push(("missing", why));
-    }
-    findings.push(("network", parts.shape.sentence()));
+    let findings = parts.findings(&table, &data);
     Ok(Draft {
         text,
         findings,
@@ -527,6 +482,60 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
+    /// What was seen in the table and what was chosen.
+    fn findings(&self, table: &Table, data: &Data) -> Vec<(&'static str, String)> {
+        let mut findings = vec![(
+            "table",
+            format!(
+                "{}, {}, separated by {}",
+                counted(table.rows(), "row"),
+                counted(table.columns().len(), "column"),
+                separator_name(table.separator())
+            ),
+        )];
+        findings.extend(self.how.notes.iter().map(|note| ("reading", note.clone())));
+        let word = match self.task {
+            TaskKind::Regression => "a number (regression)",
+            TaskKind::Classification => "a class (classification)",
+        };
+        findings.push(("predicts", format!("{}, {word}: {}", self.target, self.why)));
+        if let Targets::Classes { classes, .. } = data.train.targets() {
+            let names = data.preparation.classes();
+            let few: Vec<&str> = names
+                .iter()
+                .enumerate()
+                .filter(|(c, _)| classes.iter().filter(|&&k| k as usize == *c).count() < 5)
+                .map(|(_, name)| name.as_str())
+                .collect();
+            if !few.is_empty() {
+                let text = format!("fewer than 5 training rows for {}", some(few));
+                findings.push(("note", text));
+            }
+        }
+        let inputs = self
+            .columns
+            .used
+            .iter()
+            .map(|&c| table.columns()[c].as_str());
+        let width = self.shape.inputs;
+        findings.push((
+            "from",
+            format!(
+                "{} ({}: {})",
+                counted(width, "input"),
+                counted(self.columns.used.len(), "column"),
+                some(inputs)
+            ),
+        ));
+        let reasons = self.columns.reasons();
+        findings.extend(reasons.into_iter().map(|reason| ("left out", reason)));
+        if let Some((_, why)) = self.gaps.rule() {
+            findings.push(("missing", why));
+        }
+        findings.push(("network", self.shape.sentence()));
+        findings
+    }
+
     fn text(&self) -> String {
         let Parts { place, shape, .. } = self;
         let base = self.path.file_name().unwrap_or_default().to_string_lossy();

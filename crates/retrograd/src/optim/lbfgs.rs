@@ -118,6 +118,9 @@ fn cubic_minimum(a: (f64, f64, f64), b: (f64, f64, f64), bounds: Option<(f64, f6
     }
 }
 
+/// Steps, the changes of the gradient over them, and one over their product; the oldest first.
+type Pairs = VecDeque<(Vec<f64>, Vec<f64>, f64)>;
+
 impl Lbfgs {
     /// Minimises a function of the flat vector. `evaluate(params, gradient)` returns the loss and
     /// overwrites the gradient. What the layout freezes is not moved.
@@ -159,7 +162,7 @@ impl Lbfgs {
         if largest(&g) <= self.tolerance_grad {
             return end(f, 0, evaluations, Stop::Gradient);
         }
-        let mut pairs: VecDeque<(Vec<f64>, Vec<f64>, f64)> = VecDeque::new();
+        let mut pairs = Pairs::new();
         let mut scale = 1.0;
         let mut d: Vec<f64> = g.iter().map(|g| -g).collect();
         let mut trial = params.to_vec();
@@ -211,14 +214,7 @@ impl Lbfgs {
             let y: Vec<f64> = point.g.iter().zip(&g).map(|(a, b)| a - b).collect();
             let change = (point.f - f).abs();
             (f, g) = (point.f, point.g);
-            let ys = dot(&y, &s);
-            if ys > 1e-10 * dot(&s, &s).max(f64::MIN_POSITIVE) * scale.recip().min(1.0) {
-                scale = ys / dot(&y, &y);
-                if pairs.len() == self.history.max(1) {
-                    pairs.pop_front();
-                }
-                pairs.push_back((s.clone(), y, 1.0 / ys));
-            }
+            self.remember(&mut pairs, &mut scale, &s, y);
             if largest(&g) <= self.tolerance_grad {
                 return end(f, iteration + 1, evaluations, Stop::Gradient);
             }
@@ -227,6 +223,19 @@ impl Lbfgs {
             }
         }
         end(f, self.iterations, evaluations, Stop::Iterations)
+    }
+
+    /// Keeps a step s with the change y of the gradient, where they say that the function curves
+    /// upwards, in the place of the oldest pair.
+    fn remember(&self, pairs: &mut Pairs, scale: &mut f64, s: &[f64], y: Vec<f64>) {
+        let ys = dot(&y, s);
+        if ys > 1e-10 * dot(s, s).max(f64::MIN_POSITIVE) * scale.recip().min(1.0) {
+            *scale = ys / dot(&y, &y);
+            if pairs.len() == self.history.max(1) {
+                pairs.pop_front();
+            }
+            pairs.push_back((s.to_vec(), y, 1.0 / ys));
+        }
     }
 
     /// Minimises a model's loss and penalty on one batch.
@@ -261,7 +270,7 @@ impl Lbfgs {
 }
 
 /// The two-loop recursion.
-fn direction(g: &[f64], pairs: &VecDeque<(Vec<f64>, Vec<f64>, f64)>, scale: f64) -> Vec<f64> {
+fn direction(g: &[f64], pairs: &Pairs, scale: f64) -> Vec<f64> {
     let mut q: Vec<f64> = g.iter().map(|g| -g).collect();
     let mut alphas = Vec::with_capacity(pairs.len());
     for (s, y, rho) in pairs.iter().rev() {

@@ -1,4 +1,4 @@
-//! The 1024-byte header of an MRC file and the number formats behind it.
+//! The 1024-byte header of an MRC file and the number formats after it.
 
 use half::f16;
 

@@ -10,8 +10,8 @@ use crate::optim::OptimizerSpec;
 use crate::parallel;
 use crate::rng::Key;
 use crate::scalar::cast;
-use crate::verify::{Granted, Rounded};
 use crate::verify::precision::Bounds;
+use crate::verify::{Granted, Rounded};
 use crate::{Loss, Model, Target};
 
 const BOTH: ImageTerms = ImageTerms {

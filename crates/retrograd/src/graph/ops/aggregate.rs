@@ -472,7 +472,7 @@ fn add_row<S: Simd, const V: usize>(
     }
 }
 
-/// A row at the end of an array, with zeros behind it.
+/// A row at the end of an array, with zeros after it.
 #[cold]
 #[inline(never)]
 fn last_row<const V: usize>(row: &[f32]) -> [[f32; LANES]; V] {

@@ -1,4 +1,4 @@
-// Convolution; the mathematics is in mod.rs. Weights [out][in/groups][k][k], the bias behind them.
+// Convolution; the mathematics is in mod.rs. Weights [out][in/groups][k][k], the bias after them.
 
 override INPUTS: u32 = 2u;
 override OUTPUTS: u32 = 4u;
@@ -109,7 +109,7 @@ fn conv2d_forward(
 @group(0) @binding(3) var<storage, read_write> partial: array<f32>;
 
 // A workgroup owns one place (i, u, v) of the
-// kernel, or the bias behind them, of 4 output channels, in one piece.
+// kernel, or the bias after them, of 4 output channels, in one piece.
 // partial: [piece][out][places].
 @compute @workgroup_size(64)
 fn conv2d_backward_weight(

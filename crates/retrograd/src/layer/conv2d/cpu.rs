@@ -59,7 +59,7 @@ pub(crate) fn border(conv: &Conv2d, x: &[f32], bordered: &mut [f32]) {
     );
 }
 
-/// y, behind a ReLU where `relu` (stride 1 only). `bordered` keeps what the weight gradient of a
+/// y, after a ReLU where `relu` (stride 1 only). `bordered` keeps what the weight gradient of a
 /// larger stride reads.
 pub(crate) fn forward(
     conv: &Conv2d,

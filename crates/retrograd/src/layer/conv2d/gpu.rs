@@ -35,7 +35,7 @@ impl Conv2d {
         self.out_height() * self.out_width()
     }
 
-    /// The places of a kernel, and the bias behind them.
+    /// The places of a kernel, and the bias after them.
     fn places(&self) -> usize {
         self.inputs / self.groups * self.kernel * self.kernel + usize::from(self.bias)
     }

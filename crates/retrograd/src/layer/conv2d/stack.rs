@@ -3,7 +3,7 @@
 //! Layer by layer, the gradient of every value between two layers goes through memory several
 //! times; on large images with few channels that costs as much as the arithmetic. Here a tile of
 //! the image takes the gradient from the last layer down to the first within the cache. With D_l
-//! the gradient of the output of layer l, before its ReLU, and A_l that output behind it:
+//! the gradient of the output of layer l, before its ReLU, and A_l that output after it:
 //!
 //! - D_{l−1} = (W_l flipped in both axes) ∗ D_l, where A_{l−1} > 0 and else 0;
 //! - d_W_l = Σ D_l · A_{l−1} and d_b_l = Σ D_l over the pixels of the tile itself.
@@ -324,7 +324,7 @@ fn backward_band<S: Simd>(
             if l == 0 {
                 break;
             }
-            // The gradient before this layer, behind the mask of the ReLU there.
+            // The gradient before this layer, masked by the ReLU there.
             let next = taps_at.get(l + 1).filter(|_| l < last).map_or(end, |t| t.0);
             let shift = (a_halo - below) * (a_row + 1);
             let flipped_from = if l == 1 { 0 } else { ends[l - 1] };

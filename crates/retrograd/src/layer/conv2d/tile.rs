@@ -3,7 +3,7 @@
 //! A piece of work copies the part of the source that it reads, border included, into scratch of its
 //! own: rows of all channels one after the other, so that the rows under a kernel lie together
 //! whatever the size of the image, and the inner loops know no border. On the way the gradient
-//! behind a ReLU is masked: d_y where y > 0, else 0. Bias and ReLU of the output are applied in
+//! after a ReLU is masked: d_y where y > 0, else 0. Bias and ReLU of the output are applied in
 //! registers. So a convolution with its ReLU is one pass over its input and one over its output.
 //!
 //! Forward, and the input gradient with the kernel flipped in both axes, are correlations: a broadcast
@@ -49,7 +49,7 @@ pub(crate) struct Correlation {
     pub out_width: usize,
 }
 
-/// Planes to read, and the output of the ReLU behind them where their gradient is masked by it.
+/// Planes to read, and the output of the ReLU after them where their gradient is masked by it.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'a> {
     pub values: &'a [f32],

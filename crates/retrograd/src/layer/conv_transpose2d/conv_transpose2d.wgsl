@@ -1,4 +1,4 @@
-// Transposed convolution; the mathematics is in mod.rs. Weights [in][out][k][k], the bias behind.
+// Transposed convolution; the mathematics is in mod.rs. Weights [in][out][k][k], the bias after them.
 
 override INPUTS: u32 = 2u;
 override OUTPUTS: u32 = 3u;

@@ -1,4 +1,4 @@
-// The dense layer, W of shape [out][in] and the bias behind it; the mathematics is in mod.rs.
+// The dense layer, W of shape [out][in] and the bias after it; the mathematics is in mod.rs.
 // An invocation owns a tile of 4 x 4 results.
 
 override INPUTS: u32 = 3u;

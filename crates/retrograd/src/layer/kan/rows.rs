@@ -6,7 +6,7 @@ use super::cpu::COPY;
 use crate::parallel;
 use crate::simd::{LANES, Simd, f32x8, f32x16, prelude::*};
 
-/// Numbers of a padded row: whole vectors, and half a one where that is enough behind others.
+/// Numbers of a padded row: whole vectors, and half a one where that is enough after others.
 pub(super) fn padded_width(outputs: usize) -> usize {
     match outputs < LANES {
         true => LANES,

@@ -170,7 +170,7 @@ proptest! {
     }
 }
 
-/// A value that a skip reads as well is not swallowed by the ReLU behind it.
+/// A value that a skip reads as well is not swallowed by the ReLU after it.
 #[test]
 fn a_skip_from_before_a_relu_reads_what_was_there() {
     let layers = vec![
