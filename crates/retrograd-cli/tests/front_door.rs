@@ -364,7 +364,7 @@ fn an_edge_list_becomes_a_node_classifier() {
     assert_eq!(code, 0, "{stderr}");
     for part in [
         "60 nodes, 182 edges",
-        "every one is turned",
+        "every one is taken both ways",
         "1 edge from a node to itself",
     ] {
         assert!(stdout.contains(part), "{stdout}");

@@ -161,7 +161,7 @@ pub struct RunOptions {
     pub out: Option<PathBuf>,
     /// Images: what every input should look like.
     pub reference: Vec<PathBuf>,
-    /// Images: the inputs are odd and even halves in turn.
+    /// Images: the inputs are odd and even halves, alternately.
     pub halves: bool,
     /// Images: memory for the tiles that are computed at a time.
     pub memory_mib: u64,

@@ -17,7 +17,7 @@ Examples:
   retrograd bench mlp-256 'kan-*' --threads 2 --json figures.json
   retrograd bench --device gpu --profile")]
 pub struct BenchArgs {
-    /// The workloads; all of them where none is given. A final * stands for any ending.
+    /// The workloads; all of them by default. A final * stands for any ending.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Lists the workloads.
@@ -27,7 +27,7 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value = "cpu")]
     device: Device,
     /// Makes training steps on the CPU with fused updates, each tensor's once its gradient is
-    /// complete; leaves out workloads that are no training steps.
+    /// complete; leaves out workloads that aren't training steps.
     #[arg(long, conflicts_with_all = ["profile", "dump"])]
     fused_updates: bool,
     /// Shows where the time of a native step goes, kernel by kernel, with --device gpu.

@@ -2,7 +2,7 @@
 
 use crate::exit::{Outcome, Result};
 
-/// Lists what models can be computed on.
+/// Lists the devices that models can be computed on.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -15,7 +15,7 @@ use crate::exit::{Outcome, Result};
 /// Writes an experiment file for your own data: a table, a folder of images, or a graph.
 ///
 /// It looks at the data, chooses what to predict and a small network that fits, says why, and
-/// writes a file with comments, to be changed at will. Nothing is trained.
+/// writes a file with comments, to be changed as you like. Nothing is trained.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -27,7 +27,7 @@ Examples:
 A table has a row per sample, with commas, semicolons, tabs or bars between
 the fields. Images are MRC, PNG, TIFF or NPY; files named odd and even, or
 noisy and clean, are taken in pairs, others alone. Edges are two columns of
-node numbers from 0 on; features and labels have a row per node. Links are
+node numbers, from 0 up; features and labels have a row per node. Links are
 predicted from the edges alone, or with features.")]
 pub struct InitArgs {
     /// A table, a folder of images, or a table of edges.
@@ -51,10 +51,10 @@ pub struct InitArgs {
     /// Graphs: edges go one way, from the first column to the second.
     #[arg(long, requires = "features")]
     directed: bool,
-    /// The experiment file; NAME.toml in the current folder where it isn't given.
+    /// The experiment file; NAME.toml in the current folder by default.
     #[arg(long, value_name = "FILE.toml")]
     out: Option<PathBuf>,
-    /// Writes over a file that is there.
+    /// Overwrites an existing file.
     #[arg(long)]
     force: bool,
 }

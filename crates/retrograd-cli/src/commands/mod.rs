@@ -36,7 +36,7 @@ Exit codes:
   130  stopped by Ctrl-C, the state saved
 
 Environment:
-  NO_COLOR        no colours where it is set; none elsewhere than on a terminal
+  NO_COLOR        no colours where it is set; there are none outside a terminal
   RETROGRAD_DATA  where fetched data sets are, instead of ~/.cache/retrograd")]
 pub struct Cli {
     #[command(subcommand)]
@@ -59,7 +59,7 @@ pub struct Cli {
 enum LogFormat {
     /// For people.
     Text,
-    /// An object a line: `event` (start, step, epoch, saved, verified, done, note, warning, error
+    /// One object per line: `event` (start, step, epoch, saved, verified, done, note, warning, error
     /// …), `time` in seconds, and what belongs to it.
     Json,
 }
@@ -105,7 +105,7 @@ impl Cli {
 /// `--threads N`, the same everywhere.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Threads {
-    /// Threads to work with; all cores where it isn't given. Results don't depend on it.
+    /// Threads to work with; all cores by default. Results don't depend on it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 }

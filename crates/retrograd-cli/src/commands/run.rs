@@ -29,7 +29,7 @@ pub struct RunArgs {
     /// For images: what every input should look like; PSNR, SSIM and correlation are printed.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub reference: Vec<PathBuf>,
-    /// For images: the inputs are odd and even halves in turn; their correlation is printed.
+    /// For images: the inputs are odd and even halves, alternately; their correlation is printed.
     #[arg(long)]
     pub halves: bool,
     /// For images: memory for the tiles that are computed at a time.

@@ -38,10 +38,10 @@ pub struct TrainArgs {
     /// Lists the ready experiments.
     #[arg(long)]
     list: bool,
-    /// The run's folder; runs/NAME where it isn't given.
+    /// The run's folder; runs/NAME by default.
     #[arg(long, value_name = "RUN")]
     out: Option<PathBuf>,
-    /// Goes on with the run in this folder; with a larger --epochs past its old end.
+    /// Continues the run in this folder; a larger --epochs takes it past its old end.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["out", "weights"])]
     resume: Option<PathBuf>,
     /// The seed of everything random.
@@ -60,7 +60,7 @@ pub struct TrainArgs {
     #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = parse_device)]
     device: DeviceArg,
     /// What a GPU does: native, whole steps; hybrid, gradients for the CPU's optimizer.
-    /// Native without it.
+    /// Native by default.
     #[arg(long, value_name = "MODE")]
     mode: Option<ModeArg>,
     /// The numbers of a GPU's activations and products: f32, or mixed, 16 bits with 32-bit sums and

@@ -24,7 +24,7 @@ Examples:
 Exit codes:
   0  everything was checked and passed
   1  something failed, or could not be checked
-  2  a file that is no bundle, or anything else that went wrong")]
+  2  a file that isn't a bundle, or anything else that went wrong")]
 pub struct VerifyArgs {
     /// Checks reference bundles (safetensors) instead of the built-in models.
     #[arg(long, value_name = "FILE", num_args = 1..)]

@@ -420,7 +420,7 @@ impl Task for DenoiseTask {
         if !rows.is_empty() {
             findings.figures.push(Figure {
                 title: "Quality".to_string(),
-                caption: "Against the clean image, and between halves, where there are such."
+                caption: "Compared with the clean image, and between halves, where there are any."
                     .to_string(),
                 content: Content::Table {
                     header: ["", "PSNR, dB", "SSIM", "correlation"]

@@ -113,7 +113,7 @@ impl Place {
         };
         match near.to_str() {
             Some(text) => Ok(text.to_string()),
-            None => Err(Error::refused(path.display(), "the name is no UTF-8 text")),
+            None => Err(Error::refused(path.display(), "the name is not UTF-8 text")),
         }
     }
 

@@ -90,7 +90,8 @@ impl Found<'_> {
         if traits.loops > 0 {
             rules += "self_loops = \"keep\"     # or \"drop\"; the default refuses them\n";
         }
-        // An edge that stands in both directions, or a loop, comes twice when every edge is turned.
+        // An edge that stands in both directions, or a loop, comes twice when every edge is taken
+        // both ways.
         if traits.repeated > 0 || (self.undirected && (traits.both_ways || traits.loops > 0)) {
             rules += "duplicates = \"drop\"     # or \"keep\"; the default refuses them\n";
         }
@@ -165,8 +166,8 @@ impl Found<'_> {
             }
             (true, _) => "both ways: every edge has its counterpart in the file",
             (_, true) => {
-                "both ways: some edge has no counterpart in the file, so every one is turned \
-                      (--directed leaves them)"
+                "both ways: some edge has no counterpart in the file, so every one is taken both ways \
+                      (--directed keeps them as they are)"
             }
             (_, false) => "one way, as --directed says",
         };

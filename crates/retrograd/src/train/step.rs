@@ -58,7 +58,7 @@ impl BadNumber {
     pub fn into_error(self, step: u64, advice: impl Into<String>) -> Error {
         let mut advice = advice.into();
         if self.half_updated {
-            advice += "; the parameters are half updated, load the last good ones";
+            advice += "; some parameters are updated and some are not: load the last good ones";
         }
         Error::NotFinite {
             step,

@@ -408,7 +408,7 @@ pub fn trajectory_rows<M: Model>(
     row.left_out = defined.iter().filter(|d| !**d).count();
     if !vague.is_empty() {
         row = row.doubted(format!(
-            "rounding may be more than a tenth of the way of {}",
+            "rounding may be more than a tenth of the distance that {} moves",
             vague.join(", ")
         ));
     }

@@ -191,7 +191,7 @@ impl Table {
                 })
         };
         let Some(first_line) = next(&mut table)? else {
-            let problem = "the file has no line that isn't empty, needs a table";
+            let problem = "every line of the file is empty, needs a table";
             return Err(Error::file(path, "line 1", problem));
         };
         let width = table.ends.len();
