@@ -72,7 +72,7 @@ pub fn level_name() -> String {
     debug.split('(').next().unwrap_or_default().to_string()
 }
 
-/// Fused multiply-adds of numbers that never leave the registers, so many rounds of [`FMA_ROUND`]
+/// Fused multiply-adds of numbers that never leave the registers, that many rounds of [`FMA_ROUND`]
 /// each: what the machine's peak is measured with. Returns something that depends on all of them.
 pub fn multiply_adds(rounds: usize) -> f32 {
     #[inline(always)]

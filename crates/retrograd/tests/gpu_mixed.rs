@@ -110,7 +110,7 @@ fn mixed_training_learns_natively_and_hybrid_with_the_usual_structure() {
     let after = gpu.counters().since(before);
     assert_eq!((after.submits, after.waits), (steps, 0));
     assert!(after.dispatches <= 16 * steps, "{after:?}");
-    // The batch has 16 bits, the target 32, the step's constants 576 bytes at the most.
+    // The batch has 16 bits, the target 32, the step's constants 576 bytes at most.
     let bytes = 2 * x.len() + 4 * t.values.len();
     assert!(after.bytes_up <= steps * (bytes as u64 + 576), "{after:?}");
     losses.extend(on_gpu.finish().unwrap());

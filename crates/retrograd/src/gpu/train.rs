@@ -46,7 +46,7 @@ impl Default for GpuTrainOptions {
 const UPDATE: usize = 1024;
 const NORM: usize = 4096;
 
-/// A number of its own for every loss with its form of target.
+/// A distinct number for every loss and form of target.
 fn loss_kind(loss: Loss) -> u8 {
     match loss {
         Loss::Mse | Loss::SumSquares => 0,

@@ -176,7 +176,7 @@ pub fn drawing(
     circles(places, graph, [predicted, truth], names, numbered)
 }
 
-/// Up to so many, nodes are drawn large.
+/// Up to this many, nodes are drawn large.
 const LARGE: usize = 60;
 
 fn circles(

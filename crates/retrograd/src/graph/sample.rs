@@ -1,4 +1,4 @@
-//! Parts of a large graph: neighbour sampling, and pairs that are no edges.
+//! Parts of a large graph: neighbour sampling, and pairs that are not edges.
 
 use std::sync::Arc;
 

@@ -197,7 +197,7 @@ impl Expression {
         inner.apply(wave).affine(sign, 0.0)
     }
 
-    /// Coefficients rounded to so many decimals, in functions too, and terms of 0 left out: the
+    /// Coefficients rounded to that many decimals, in functions, too, and terms of 0 left out: the
     /// formula as it is printed, and its value is that of the print.
     pub fn rounded(&self, decimals: i32) -> Self {
         let scale = 10_f64.powi(decimals);

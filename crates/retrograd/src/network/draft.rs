@@ -21,7 +21,7 @@ const MAX_CATEGORIES: usize = 256;
 /// Fewer rows teach nothing that could be measured.
 const FEWEST_ROWS: usize = 10;
 
-/// Looks at a table and drafts its experiment. Every file that is no edges' is taken for one.
+/// Looks at a table and drafts its experiment. Every file that isn't a list of edges is taken for a table.
 pub(super) fn draft(options: &InitOptions, place: &Place) -> Result<Option<Draft>> {
     let graph = options.links || options.features.is_some() || options.labels.is_some();
     if options.data.is_dir() || graph {

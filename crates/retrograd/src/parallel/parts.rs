@@ -64,7 +64,7 @@ impl<'a, T> Parts<'a, T> {
     }
 }
 
-/// The number of chunks of `len` in an array of so many elements.
+/// The number of chunks of `len` in an array of that many elements.
 ///
 /// # Panics
 /// Where chunks have no length.

@@ -53,7 +53,7 @@ pub(super) fn cores() -> usize {
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// The number of threads that are started where so many are asked for.
+/// The number of threads that are started where that many are asked for.
 fn allowed(threads: usize) -> usize {
     let all = || {
         let rayons = std::env::var("RAYON_NUM_THREADS").ok();
@@ -75,7 +75,7 @@ fn start(thread: ThreadBuilder) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().spawn(|| thread.run())
 }
 
-/// A pool of so many threads, or of as many as can be started; none where not even one can.
+/// A pool of that many threads, or of as many as can be started; none where not even one can.
 pub(super) fn build(
     threads: usize,
     start: impl Fn(ThreadBuilder) -> io::Result<JoinHandle<()>>,

@@ -31,7 +31,7 @@
 //! smooth in g cancels up to δ²; a kink that lies on one side of θ within δ stays, as J/2. A kink
 //! at a distance of a times its rounding is turned over with a chance of Φ(−a) on a device, and is
 //! missed in all of R = 8 runs with a chance of P(|ξ| < a/M)⁸: for M = 4 the product is 1.4·10⁻⁵
-//! at the most (at a = 2.5), below α.
+//! at most (at a = 2.5), below α.
 //!
 //! The floor is taken over the tensor: the root mean square of its s_i, and at least 2⁻²⁴ times
 //! that of its values, the rounding of storing a result in f32. It is there for elements whose

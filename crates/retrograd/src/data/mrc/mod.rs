@@ -8,7 +8,7 @@
 //!
 //! Forgiven, with a warning: a word "MAP" with another fourth byte, a version of 0, an unknown or
 //! wrong machine stamp, a file that is too long. Not forgiven: sizes that are not positive or
-//! overflow, axes that are no permutation, complex data, and a file that is too short.
+//! overflow, axes that are not a permutation, complex data, and a file that is too short.
 //!
 //! A file that starts with gzip's magic bytes is unpacked into an unnamed temporary file; a name
 //! that ends in `.gz` is written packed.

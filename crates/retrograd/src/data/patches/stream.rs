@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use super::{PatchBatch, Sampler, Workspace};
 use crate::{Error, Result, parallel};
 
-/// Bytes that reading a window of a file needs at the most (a piece of whole rows), with some room
+/// Bytes that reading a window of a file needs at most (a piece of whole rows), with some room
 /// for the thread itself.
 pub(super) const READING: u64 = 2 << 20;
 

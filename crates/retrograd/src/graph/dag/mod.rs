@@ -260,7 +260,7 @@ impl DagNN {
         self.edge.len()
     }
 
-    /// Which bias a place has, one that is no input.
+    /// Which bias a place has, one that is not an input.
     #[inline(always)]
     fn bias_of(&self, place: usize) -> usize {
         self.node[place] as usize - self.spec.inputs

@@ -111,7 +111,7 @@ pub enum GraphDataSpec {
         /// The share that is masked.
         #[serde(default = "fifteen_percent")]
         masked: f64,
-        /// Skip edges over so many characters.
+        /// Skip edges over this many characters.
         #[serde(default)]
         skips: Vec<usize>,
         /// Samples of an epoch, and of the validation.

@@ -58,7 +58,7 @@ impl NodeTask {
         })
     }
 
-    /// After training, the experiment is trained from so many more seeds, and the mean of all test
+    /// After training, the experiment is trained from this many more seeds, and the mean of all test
     /// accuracies becomes part of the summary.
     pub fn with_other_seeds(self, experiment: Experiment, seeds: u64) -> Self {
         NodeTask {

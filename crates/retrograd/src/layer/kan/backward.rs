@@ -232,7 +232,7 @@ fn backward_run<S: Simd, const N: usize, const ROWS: usize>(
                         (1, _) => rows!(1, 0, false, columns),
                         (2, _) => rows!(2, 0, false, columns),
                         _ if ROWS == 4 => rows!(4, 0, false, columns),
-                        _ => unreachable!("two vectors at the most"),
+                        _ => unreachable!("two vectors at most"),
                     }
                 }
             }

@@ -178,7 +178,7 @@ fn forward_block<S: Simd, const N: usize, const ROWS: usize>(
                     (1, _) => rows!(1, 0, columns),
                     (2, _) => rows!(2, 0, columns),
                     _ if ROWS == 4 => rows!(4, 0, columns),
-                    _ => unreachable!("two vectors at the most"),
+                    _ => unreachable!("two vectors at most"),
                 }
             }
         }

@@ -17,7 +17,7 @@ pub(crate) fn basis<T: Scalar>(
 ) {
     debug_assert!(degree <= MAX_DEGREE);
     let intervals = knots.len() - 1;
-    // One more than `values` has at degree k; 64 + 2·7 at the most.
+    // One more than `values` has at degree k; 64 + 2·7 at most.
     let mut b = [T::ZERO; 64 + 2 * MAX_DEGREE];
     for m in 0..intervals {
         let inside = x >= knots[m] && x < knots[m + 1];

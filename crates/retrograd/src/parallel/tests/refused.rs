@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use super::super::pool;
 use super::*;
 
-/// A system that starts so many threads in all, those that have ended not counted.
+/// A system that starts that many threads in all, those that have ended not counted.
 fn only(limit: usize) -> impl Fn(rayon::ThreadBuilder) -> io::Result<JoinHandle<()>> {
     let alive = std::sync::Arc::new(AtomicUsize::new(0));
     move |thread| {

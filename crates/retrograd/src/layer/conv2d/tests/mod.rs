@@ -280,7 +280,7 @@ fn stack_of(network: &Network) -> Vec<usize> {
     whole.map_or_else(Vec::new, |step| step.stack)
 }
 
-/// A layer that is no part of a stack, and else the same.
+/// A layer that is not part of a stack, and otherwise the same.
 struct Apart(Box<dyn AnyLayer>);
 
 impl Describe for Apart {

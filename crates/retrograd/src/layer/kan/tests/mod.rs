@@ -406,7 +406,7 @@ fn threads_do_not_change_a_bit() {
 }
 
 /// A gradient that is added to holds the sum, with and without padded rows. All terms are positive,
-/// so that no partial sum exceeds the whole: an addition is off by u times it at the most. A row gets
+/// so that no partial sum exceeds the whole: an addition is off by u times it at most. A row gets
 /// k+1 = 4 sums from each of two blocks in each of two batches, once in one and once in two chains.
 #[test]
 fn gradients_are_added_to_those_of_an_earlier_batch() {
