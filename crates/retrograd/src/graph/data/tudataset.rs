@@ -51,6 +51,62 @@ fn classes(values: &[f64]) -> (Vec<u32>, Vec<f64>) {
     (values.iter().map(class).collect(), kinds)
 }
 
+/// The first node of every graph, and the number of nodes; `indicator` has each node's graph.
+fn first_nodes(path: &Path, indicator: &[f64]) -> Result<Vec<usize>> {
+    let mut first = vec![0_usize];
+    for (node, &graph) in indicator.iter().enumerate() {
+        let graphs = first.len() as f64;
+        let next = graph == graphs + 1.0 && node > 0;
+        if graph != graphs && !next {
+            let problem = format!("graph {graph} after graph {graphs}, needs graphs in order");
+            return Err(Error::file(path, line(node), problem));
+        }
+        if graph > graphs {
+            first.push(node);
+        }
+    }
+    first.push(indicator.len());
+    Ok(first)
+}
+
+/// Sources and targets within a graph, and the edges' numbers in the file.
+type GraphEdges = (Vec<u32>, Vec<u32>, Vec<u32>);
+
+/// The edges, graph by graph.
+fn edges_of_graphs(
+    edge_path: &Path,
+    edges: &[f64],
+    indicator: &[f64],
+    first: &[usize],
+    graphs: usize,
+) -> Result<Vec<GraphEdges>> {
+    let nodes = indicator.len();
+    let mut of_graph: Vec<GraphEdges> = vec![Default::default(); graphs];
+    for (e, ends) in edges.chunks_exact(2).enumerate() {
+        if let Some(bad) = ends
+            .iter()
+            .find(|v| v.fract() != 0.0 || **v < 1.0 || **v > nodes as f64)
+        {
+            let problem = format!("node {bad}, needs 1 to {nodes}");
+            return Err(Error::file(edge_path, line(e), problem));
+        }
+        let (a, b) = (ends[0] as usize - 1, ends[1] as usize - 1);
+        let graph = indicator[a] as usize - 1;
+        if indicator[b] != indicator[a] {
+            return Err(Error::file(
+                edge_path,
+                line(e),
+                "an edge between two graphs",
+            ));
+        }
+        let (sources, targets, numbers) = &mut of_graph[graph];
+        sources.push((a - first[graph]) as u32);
+        targets.push((b - first[graph]) as u32);
+        numbers.push(e as u32);
+    }
+    Ok(of_graph)
+}
+
 /// Reads `FOLDER/NAME_A.txt` and its companions. Node labels become one-hot features, node
 /// attributes follow them; edge labels (where `edge_features`) one-hot edge features. Graphs have
 /// classes (`graph_labels`) or, without those, numbers (`graph_attributes`).
@@ -66,45 +122,11 @@ pub fn read_tudataset(folder: &Path, name: &str, edge_features: bool) -> Result<
     };
     let (_, indicator) = numbers(&file("graph_indicator"), Some(1))?;
     let nodes = indicator.len();
-    let mut first = vec![0_usize];
-    for (node, &graph) in indicator.iter().enumerate() {
-        let graphs = first.len() as f64;
-        let next = graph == graphs + 1.0 && node > 0;
-        if graph != graphs && !next {
-            let problem = format!("graph {graph} after graph {graphs}, needs graphs in order");
-            return Err(Error::file(file("graph_indicator"), line(node), problem));
-        }
-        if graph > graphs {
-            first.push(node);
-        }
-    }
-    let graphs = if nodes == 0 { 0 } else { first.len() };
-    first.push(nodes);
+    let first = first_nodes(&file("graph_indicator"), &indicator)?;
+    let graphs = if nodes == 0 { 0 } else { first.len() - 1 };
     let edge_path = file("A");
     let (_, edges) = numbers(&edge_path, Some(2))?;
-    let mut of_graph: Vec<(Vec<u32>, Vec<u32>, Vec<u32>)> = vec![Default::default(); graphs];
-    for (e, ends) in edges.chunks_exact(2).enumerate() {
-        if let Some(bad) = ends
-            .iter()
-            .find(|v| v.fract() != 0.0 || **v < 1.0 || **v > nodes as f64)
-        {
-            let problem = format!("node {bad}, needs 1 to {nodes}");
-            return Err(Error::file(&edge_path, line(e), problem));
-        }
-        let (a, b) = (ends[0] as usize - 1, ends[1] as usize - 1);
-        let graph = indicator[a] as usize - 1;
-        if indicator[b] != indicator[a] {
-            return Err(Error::file(
-                &edge_path,
-                line(e),
-                "an edge between two graphs",
-            ));
-        }
-        let (sources, targets, numbers) = &mut of_graph[graph];
-        sources.push((a - first[graph]) as u32);
-        targets.push((b - first[graph]) as u32);
-        numbers.push(e as u32);
-    }
+    let of_graph = edges_of_graphs(&edge_path, &edges, &indicator, &first, graphs)?;
     // Node features: labels one-hot, then attributes.
     let mut columns: Vec<(usize, Vec<f32>)> = Vec::new();
     if let Some((_, labels)) = optional("node_labels")? {
