@@ -172,38 +172,12 @@ pub fn run(args: TrainArgs) -> Result {
         Some(OnNanArg::Skip) => train.on_nan = OnNan::Skip,
         None => {}
     }
-    if let Some(weights) = args.weights {
+    if let Some(weights) = &args.weights {
         // As the user typed it: from the current folder, not the experiment's.
         train.weights = Some(std::path::absolute(weights)?);
     }
     let family = Family::find(experiment.family())?;
-    if let (Some(mode), DeviceArg::Cpu) = (args.mode, &args.device) {
-        let mode = match mode {
-            ModeArg::Native => "native",
-            ModeArg::Hybrid => "hybrid",
-        };
-        anyhow::bail!("--mode: got {mode} with --device cpu, needs --device gpu");
-    }
-    let mode = match args.mode {
-        None | Some(ModeArg::Native) => Mode::Native,
-        Some(ModeArg::Hybrid) => Mode::Hybrid,
-    };
-    let precision = Precision::from(args.precision);
-    if precision == Precision::Mixed && args.device == DeviceArg::Cpu {
-        anyhow::bail!("--precision: got mixed with --device cpu, needs --device gpu");
-    }
-    if args.compress_gradients && (mode != Mode::Hybrid || args.device == DeviceArg::Cpu) {
-        anyhow::bail!("--compress-gradients: needs --device gpu --mode hybrid");
-    }
-    let placement = match args.device {
-        DeviceArg::Cpu => Placement::Cpu,
-        DeviceArg::Gpu(adapter) => Placement::Gpu {
-            adapter,
-            mode,
-            precision,
-            compress: args.compress_gradients,
-        },
-    };
+    let placement = placement(&args)?;
     match args.batch {
         None => {}
         Some(BatchArg::Samples(samples)) => experiment.train.batch = Some(samples),
@@ -265,6 +239,37 @@ pub fn run(args: TrainArgs) -> Result {
         Outcome::CheckFailed
     } else {
         Outcome::Done
+    })
+}
+
+/// Where the steps are computed, and how.
+fn placement(args: &TrainArgs) -> anyhow::Result<Placement> {
+    if let (Some(mode), DeviceArg::Cpu) = (args.mode, &args.device) {
+        let mode = match mode {
+            ModeArg::Native => "native",
+            ModeArg::Hybrid => "hybrid",
+        };
+        anyhow::bail!("--mode: got {mode} with --device cpu, needs --device gpu");
+    }
+    let mode = match args.mode {
+        None | Some(ModeArg::Native) => Mode::Native,
+        Some(ModeArg::Hybrid) => Mode::Hybrid,
+    };
+    let precision = Precision::from(args.precision);
+    if precision == Precision::Mixed && args.device == DeviceArg::Cpu {
+        anyhow::bail!("--precision: got mixed with --device cpu, needs --device gpu");
+    }
+    if args.compress_gradients && (mode != Mode::Hybrid || args.device == DeviceArg::Cpu) {
+        anyhow::bail!("--compress-gradients: needs --device gpu --mode hybrid");
+    }
+    Ok(match &args.device {
+        DeviceArg::Cpu => Placement::Cpu,
+        DeviceArg::Gpu(adapter) => Placement::Gpu {
+            adapter: adapter.clone(),
+            mode,
+            precision,
+            compress: args.compress_gradients,
+        },
     })
 }
 

@@ -220,6 +220,31 @@ impl DenoiseTask {
     }
 }
 
+impl DenoiseTask {
+    /// The shown image without noise, where it is known.
+    fn clean(&self) -> Result<Option<Image>> {
+        Ok(match (&self.shown_clean, self.method, &self.shown.target) {
+            (Some(clean), _, _) => Some(clean.clone()),
+            (None, Method::Supervised, Some(target)) => {
+                let mut clean = Self::pixels(target)?;
+                target.normalisation().undo(&mut clean.pixels);
+                Some(clean)
+            }
+            _ => None,
+        })
+    }
+
+    /// How an example is written: as the shown image's file, where that is MRC.
+    fn example_format(&self, image: &Image) -> Format {
+        let mut header = Header::new(image.width, image.height, 1, MrcMode::F32);
+        if let Format::Mrc(own) = &self.shown.input.file().format {
+            header = own.with_data(1, MrcMode::F32);
+        }
+        header.add_label("retrograd: example of a denoising run");
+        Format::Mrc(Box::new(header))
+    }
+}
+
 impl Task for DenoiseTask {
     type Model = Network;
 
@@ -343,16 +368,7 @@ impl Task for DenoiseTask {
         let mut panels = vec![("noisy", noisy.clone()), ("denoised", denoised.clone())];
         let in_memory =
             |name: &str, image: &Image| ImageFile::from_images(name, vec![image.clone()]);
-        let clean = match (&self.shown_clean, self.method, &self.shown.target) {
-            (Some(clean), _, _) => Some(clean.clone()),
-            (None, Method::Supervised, Some(target)) => {
-                let mut clean = Self::pixels(target)?;
-                target.normalisation().undo(&mut clean.pixels);
-                Some(clean)
-            }
-            _ => None,
-        };
-        if let Some(clean) = &clean {
+        if let Some(clean) = &self.clean()? {
             let reference = in_memory("clean", clean)?;
             for (name, image) in [("before", &noisy), ("after", &denoised)] {
                 let image = in_memory(name, image)?;
@@ -388,16 +404,9 @@ impl Task for DenoiseTask {
             }
         }
         // The shown image in files, to try `run` on and to look at.
-        let header = |image: &Image| {
-            let mut header = Header::new(image.width, image.height, 1, MrcMode::F32);
-            if let Format::Mrc(own) = &self.shown.input.file().format {
-                header = own.with_data(1, MrcMode::F32);
-            }
-            header.add_label("retrograd: example of a denoising run");
-            Format::Mrc(Box::new(header))
-        };
         for (name, image) in panels.iter().chain(&halves) {
-            image.write(run.join(format!("example-{name}.mrc")), &header(image))?;
+            let path = run.join(format!("example-{name}.mrc"));
+            image.write(path, &self.example_format(image))?;
         }
         let images: Vec<&Image> = panels.iter().map(|(_, image)| image).collect();
         let path = run.join("before-after.png");

@@ -2,7 +2,8 @@
 //! the data and grow finer, sparsity and pruning, formulas, pictures, files of other libraries, and
 //! frozen networks for deployment.
 //!
-//! The layer itself is in [`crate::network`]; everything here works on a [`Network`] whose layers are
+//! The layer itself is in [`crate::network`]; everything here works on a
+//! [`Network`](crate::network::Network) whose layers are
 //! KAN layers, and its flat parameters.
 //!
 //! ```

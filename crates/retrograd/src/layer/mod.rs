@@ -1,7 +1,7 @@
 //! What a layer is to a network; one folder per layer kind.
 //!
 //! A layer reads x, writes y, and in backward turns d_y into the gradients of its tensors (added
-//! to what is there) and d_x (overwritten). Up to [`TENSORS`] tensors, in fixed slots; an absent
+//! to what is there) and d_x (overwritten). Up to `TENSORS` tensors, in fixed slots; an absent
 //! one is an empty slice. What is not wanted, because it is frozen or nobody asks, is `None`.
 
 pub mod activation;

@@ -27,7 +27,7 @@
 //!
 //! # Rooms
 //!
-//! [`gates`], [`wiring`] and [`grid`] are the vocabulary, [`LogicCa`] the model, [`reference`] the
+//! [`gates`], [`wiring`] and [`grid`] are the vocabulary, [`LogicCa`] the model, [`mod@reference`] the
 //! oracle, [`fast`] the f32 kernels, [`hard`] the exact circuit that is left.
 
 mod batch;

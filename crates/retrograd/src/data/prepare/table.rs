@@ -255,9 +255,14 @@ impl Preparation {
             first += column.encoding.width();
         }
         let data = Dataset::new(self.sample_shape.clone(), inputs)?;
-        if !with_targets {
-            return Ok(data);
+        match with_targets {
+            true => self.with_targets(table, rows, data),
+            false => Ok(data),
         }
+    }
+
+    /// The samples with their rows' targets and weights.
+    fn with_targets(&self, table: &Table, rows: &[usize], data: Dataset) -> Result<Dataset> {
         let data = match &self.target {
             TargetRule::Values {
                 names,

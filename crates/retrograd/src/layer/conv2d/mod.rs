@@ -4,11 +4,11 @@
 //! With x̄ the padded input, s the stride, d the dilation and I(o) the input channels of the group
 //! of output channel o:
 //!
-//! y[n,o,r,c] = b[o] + Σ_{i∈I(o)} Σ_uv W[o,i,u,v] · x̄[n,i, s·r + d·u, s·c + d·v]
+//! `y[n,o,r,c] = b[o] + Σ_{i∈I(o)} Σ_uv W[o,i,u,v] · x̄[n,i, s·r + d·u, s·c + d·v]`
 //!
-//! - d_W[o,i,u,v] = Σ_nrc d_y[n,o,r,c] · x̄[n,i, s·r + d·u, s·c + d·v]
-//! - d_b[o] = Σ_nrc d_y[n,o,r,c]
-//! - d_x̄[n,i, s·r + d·u, s·c + d·v] += W[o,i,u,v] · d_y[n,o,r,c], and d_x is the adjoint of the
+//! - `d_W[o,i,u,v] = Σ_nrc d_y[n,o,r,c] · x̄[n,i, s·r + d·u, s·c + d·v]`
+//! - `d_b[o] = Σ_nrc d_y[n,o,r,c]`
+//! - `d_x̄[n,i, s·r + d·u, s·c + d·v] += W[o,i,u,v] · d_y[n,o,r,c]`, and d_x is the adjoint of the
 //!   padding applied to d_x̄: cut off for zeros, added back to the mirrored pixel for `reflect`.
 
 pub(crate) mod cpu;

@@ -1,12 +1,12 @@
 //! Transposed convolution, W of shape (in, out, k, k): the adjoint of a convolution of the same
 //! stride s and padding p from (out) to (in) channels.
 //!
-//! y[n,o, s·r + u − p, s·c + v − p] += W[i,o,u,v] · x[n,i,r,c], plus b[o]; the output measures
+//! `y[n,o, s·r + u − p, s·c + v − p] += W[i,o,u,v] · x[n,i,r,c]`, plus `b[o]`; the output measures
 //! (H−1)·s − 2p + k.
 //!
-//! - d_x[n,i,r,c] = Σ_ouv W[i,o,u,v] · d_y[n,o, s·r + u − p, s·c + v − p]
-//! - d_W[i,o,u,v] = Σ_nrc x[n,i,r,c] · d_y[n,o, s·r + u − p, s·c + v − p]
-//! - d_b[o] = Σ d_y[n,o,·,·]
+//! - `d_x[n,i,r,c] = Σ_ouv W[i,o,u,v] · d_y[n,o, s·r + u − p, s·c + v − p]`
+//! - `d_W[i,o,u,v] = Σ_nrc x[n,i,r,c] · d_y[n,o, s·r + u − p, s·c + v − p]`
+//! - `d_b[o] = Σ d_y[n,o,·,·]`
 //!
 //! Positions outside the output are left out.
 //!

@@ -2,9 +2,9 @@
 //!
 //! With R rows (samples times leading axes), the loss L, and d_· = ∂L/∂·:
 //!
-//! - d_x[r,i] = Σ_o d_y[r,o]·W[o,i]
-//! - d_W[o,i] = Σ_r d_y[r,o]·x[r,i]
-//! - d_b[o] = Σ_r d_y[r,o]
+//! - `d_x[r,i] = Σ_o d_y[r,o]·W[o,i]`
+//! - `d_W[o,i] = Σ_r d_y[r,o]·x[r,i]`
+//! - `d_b[o] = Σ_r d_y[r,o]`
 
 mod cpu;
 #[cfg(feature = "gpu")]

@@ -1,6 +1,6 @@
 //! Kolmogorov–Arnold layer: a learned function on every edge.
 //!
-//! y_j = bias_j + Σ_i ( base_weight[j,i]·silu(x_i) + Σ_m spline_weight[j,i,m]·B_m(x_i) )
+//! `y_j = bias_j + Σ_i ( base_weight[j,i]·silu(x_i) + Σ_m spline_weight[j,i,m]·B_m(x_i) )`
 //!
 //! B_m are the B-splines of degree k on knots t_0 < t_1 < … < t_{G+2k}, uniform
 //! t_n = lo + (n − k)·(hi − lo)/G, or free ones per input (`free_knots`). By Cox and de Boor,
@@ -14,9 +14,9 @@
 //!
 //! Backward, per sample:
 //!
-//! - d_spline_weight[j,i,m] = Σ d_y_j·B_m(x_i), d_base_weight[j,i] = Σ d_y_j·silu(x_i),
-//!   d_bias_j = Σ d_y_j
-//! - d_x_i = Σ_j d_y_j·( base_weight[j,i]·silu′(x_i) + Σ_m spline_weight[j,i,m]·B′_m(x_i) )
+//! - `d_spline_weight[j,i,m] = Σ d_y_j·B_m(x_i)`, `d_base_weight[j,i] = Σ d_y_j·silu(x_i)`,
+//!   `d_bias_j = Σ d_y_j`
+//! - `d_x_i = Σ_j d_y_j·( base_weight[j,i]·silu′(x_i) + Σ_m spline_weight[j,i,m]·B′_m(x_i) )`
 //!
 //! `outside = "clamp"`: everything is evaluated at x clamped to [lo, hi] (with free knots
 //! \[t_k, t_{G+k}\]), and d_x is 0 outside.

@@ -1,6 +1,6 @@
-//! Nearest upsampling: y[c, s·i + a, s·j + b] = x[c, i, j] for 0 ≤ a, b < s.
+//! Nearest upsampling: `y[c, s·i + a, s·j + b] = x[c, i, j]` for 0 ≤ a, b < s.
 //!
-//! Backward is its adjoint, the sum over each s × s block: d_x[c,i,j] = Σ_ab d_y[c, s·i+a, s·j+b].
+//! Backward is its adjoint, the sum over each s × s block: `d_x[c,i,j] = Σ_ab d_y[c, s·i+a, s·j+b]`.
 
 pub(crate) mod faults;
 #[cfg(feature = "gpu")]
