@@ -59,40 +59,12 @@ impl DenoiseTask {
         let network = Network::new(&network_spec(&layers, data.patch, data.patch))?;
         // What can't be applied to whole images is refused before it is trained.
         Denoiser::new(layers.clone(), network.init(0), network.buffers())?;
-        let loss = experiment.train.loss.unwrap_or(Loss::Mse);
-        if !matches!(loss, Loss::Mse | Loss::L1 | Loss::Huber) {
-            return Err(Error::invalid(
-                "train.loss of a denoiser",
-                loss.name(),
-                "mse, l1 or huber",
-            ));
-        }
-        let terms = match model.loss_terms {
-            terms if terms.is_empty() => None,
-            terms if data.method == Method::Noise2void => {
-                return Err(Error::invalid(
-                    "model.loss_terms",
-                    format!("{terms:?}"),
-                    "none with noise2void, whose loss looks at single pixels only",
-                ));
-            }
-            terms => Some(ImageLoss::new(terms, data.patch, data.patch)?),
-        };
+        let loss = Self::pixel_loss(experiment)?;
+        let terms = Self::image_loss(&model, &data)?;
         let samples = data.open(experiment)?;
         let seed = experiment.train.seed;
         let (train, validation) = split_by_file(samples.len(), data.validation, seed)?;
-        let mut notes = Vec::new();
-        for scene in samples.iter().flat_map(|s| &s.scenes) {
-            for plane in [Some(&scene.input), scene.target.as_ref()]
-                .into_iter()
-                .flatten()
-            {
-                let file = plane.file();
-                let warnings = file.warnings.iter();
-                notes.extend(warnings.map(|w| format!("{}: {w}", file.path.display())));
-            }
-        }
-        notes.dedup();
+        let mut notes = warnings(&samples);
         if validation.is_empty() && data.validation > 0.0 {
             notes.push("a single image can't be split: there is no validation".to_string());
         }
@@ -131,14 +103,10 @@ impl DenoiseTask {
         } else {
             let bytes = |scenes: &[Scene]| scenes.iter().map(Scene::bytes).sum::<u64>();
             let left = memory.saturating_sub(bytes(&train));
-            let share = if bytes(&validation) < left / 2 {
-                left / 2
-            } else {
-                memory / 2
-            };
+            let fits = bytes(&validation) < left / 2;
             let spec = PatchSpec {
                 augment: false,
-                budget: share,
+                budget: if fits { left / 2 } else { memory / 2 },
                 ..spec
             };
             Some(batches(validation, spec, "validation patches")?)
@@ -183,6 +151,30 @@ impl DenoiseTask {
         })
     }
 
+    fn pixel_loss(experiment: &Experiment) -> Result<Loss> {
+        let loss = experiment.train.loss.unwrap_or(Loss::Mse);
+        if matches!(loss, Loss::Mse | Loss::L1 | Loss::Huber) {
+            return Ok(loss);
+        }
+        Err(Error::invalid(
+            "train.loss of a denoiser",
+            loss.name(),
+            "mse, l1 or huber",
+        ))
+    }
+
+    fn image_loss(model: &DenoiserSpec, data: &DenoiseDataSpec) -> Result<Option<ImageLoss>> {
+        match model.loss_terms {
+            terms if terms.is_empty() => Ok(None),
+            terms if data.method == Method::Noise2void => Err(Error::invalid(
+                "model.loss_terms",
+                format!("{terms:?}"),
+                "none with noise2void, whose loss looks at single pixels only",
+            )),
+            terms => ImageLoss::new(terms, data.patch, data.patch).map(Some),
+        }
+    }
+
     /// Whether the training images are streamed from disk.
     pub fn streamed(&self) -> bool {
         self.train.patches().streamed()
@@ -218,6 +210,23 @@ impl DenoiseTask {
         plane.normalisation().undo(&mut clean.pixels);
         Ok((noisy, clean))
     }
+}
+
+/// What was odd about the files of images, each file once.
+fn warnings(samples: &[Sample]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for scene in samples.iter().flat_map(|s| &s.scenes) {
+        for plane in [Some(&scene.input), scene.target.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            let file = plane.file();
+            let warnings = file.warnings.iter();
+            notes.extend(warnings.map(|w| format!("{}: {w}", file.path.display())));
+        }
+    }
+    notes.dedup();
+    notes
 }
 
 impl DenoiseTask {
