@@ -293,7 +293,7 @@ impl KanNetwork {
         let decays = options.weight_decay != 0.0;
         let mut hooks = MaskAndDecay {
             mask: self.mask.as_ref(),
-            shrink: decays.then(|| (1.0 - options.lr * options.weight_decay) as f32),
+            shrink: decays.then_some((1.0 - options.lr * options.weight_decay) as f32),
         };
         let step = self.stepper.optimizer.steps();
         self.stepper
