@@ -124,6 +124,7 @@
 pub mod bench;
 pub mod data;
 pub mod denoise;
+mod disk;
 mod error;
 pub mod family;
 #[cfg(feature = "gpu")]
@@ -156,6 +157,8 @@ pub mod verify;
 /// What the `retrograd` command needs of the inside; nothing here is promised to anyone else.
 #[doc(hidden)]
 pub mod command {
+    pub use crate::disk::{Halted, halt};
+    pub use crate::error::{plain, shortened};
     pub use crate::simd::level_name;
     pub use crate::suggest::did_you_mean;
 }

@@ -1,68 +1,12 @@
-//! Reading whole files with errors that name the byte, and writing them whole or not at all.
+//! Reading whole files with errors that name the byte.
 
-use std::io::Write;
 use std::path::Path;
 
 use crate::{Error, Result};
 
 /// The whole of a file.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(Error::io(path, "read"))
-}
-
-/// How the names of files begin that were being written when the process was killed.
-pub(crate) const UNFINISHED: &str = ".writing-";
-
-/// Writes a file whole or not at all: into a temporary file in the same folder, which then takes
-/// the name. A crash or a full disk leaves the old file as it was.
-pub fn write_whole(
-    path: impl AsRef<Path>,
-    content: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
-) -> Result<()> {
-    let path = path.as_ref();
-    let write = || -> std::io::Result<()> {
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let mut file = tempfile::Builder::new()
-            .prefix(UNFINISHED)
-            .permissions_of(path)
-            .tempfile_in(folder)?;
-        let mut buffered = std::io::BufWriter::new(file.as_file_mut());
-        content(&mut buffered)?;
-        buffered.flush()?;
-        drop(buffered);
-        file.as_file().sync_all()?;
-        file.persist(path).map_err(|e| e.error)?;
-        // The new name is on the disk once the folder is. Only Unix lets a folder be opened.
-        if cfg!(unix) {
-            std::fs::File::open(folder)?.sync_all()?;
-        }
-        Ok(())
-    };
-    write().map_err(Error::io(path, "write"))
-}
-
-/// A temporary file is readable by its owner alone; a user's data file should get what any other
-/// new file gets, or keep what the replaced file had.
-trait PermissionsOf {
-    fn permissions_of(&mut self, path: &Path) -> &mut Self;
-}
-
-impl PermissionsOf for tempfile::Builder<'_, '_> {
-    fn permissions_of(&mut self, path: &Path) -> &mut Self {
-        if let Ok(old) = std::fs::metadata(path) {
-            return self.permissions(old.permissions());
-        }
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            // The process's umask still applies.
-            self.permissions(std::fs::Permissions::from_mode(0o666));
-        }
-        self
-    }
+    crate::disk::read(path)
 }
 
 /// A position in a file that is held in memory; what isn't there is an error that names the byte.
@@ -150,24 +94,5 @@ pub(crate) fn quote(text: &str) -> String {
     match text.char_indices().nth(SHOWN) {
         None => format!("{text:?}"),
         Some((end, _)) => format!("{:?}…", &text[..end]),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failed_write_leaves_the_old_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.txt");
-        write_whole(&path, |w| w.write_all(b"old")).unwrap();
-        let error = write_whole(&path, |w| {
-            w.write_all(b"half")?;
-            Err(std::io::Error::other("disk full"))
-        });
-        assert!(error.unwrap_err().to_string().contains("disk full"));
-        assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

@@ -12,6 +12,7 @@ mod array;
 pub mod csv;
 pub mod dataset;
 pub mod denoise;
+mod digest;
 mod files;
 pub mod formula;
 pub mod generate;
@@ -31,9 +32,8 @@ pub mod synthetic;
 mod tests;
 pub mod tiles;
 
+pub use crate::disk::write_whole;
 pub use array::{Array, Values};
 pub use dataset::{Batches, Dataset, Targets};
-pub(crate) use files::UNFINISHED;
-pub use files::write_whole;
 pub use prepare::{NewData, Preparation, TaskKind};
 pub use spec::{Data, DataSpec};

@@ -44,7 +44,7 @@ pub fn decode(path: &Path, bytes: &[u8]) -> Result<Array> {
 
 /// Writes an array, whole or not at all.
 pub fn write(path: impl AsRef<Path>, array: &Array) -> Result<()> {
-    files::write_whole(path, |w| write_to(w, &array.shape, &array.values))
+    crate::disk::write_whole(path, |w| write_to(w, &array.shape, &array.values))
 }
 
 /// The bytes of an NPY file.

@@ -11,8 +11,9 @@ use ::safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::{Map, Value, json};
 
 use super::array::{Array, Stored, Values};
+use super::digest;
 use super::files::{self, did_you_mean, list};
-use crate::{Error, Result};
+use crate::{Error, Result, disk};
 
 /// A safetensors file in memory, its header checked.
 pub struct Tensors<'a> {
@@ -147,6 +148,16 @@ pub(crate) type Raw<'a> = (&'a str, Dtype, &'a [usize], &'a [u8]);
 pub(crate) fn write(
     path: &Path,
     metadata: &BTreeMap<String, String>,
+    tensors: Vec<Raw<'_>>,
+) -> Result<()> {
+    write_keeping(path, None, metadata, tensors)
+}
+
+/// The same; the file that had the name gets another.
+fn write_keeping(
+    path: &Path,
+    old: Option<&Path>,
+    metadata: &BTreeMap<String, String>,
     mut tensors: Vec<Raw<'_>>,
 ) -> Result<()> {
     // The wider types first, so that all stay aligned.
@@ -164,7 +175,7 @@ pub(crate) fn write(
     }
     let mut header = Value::Object(header).to_string().into_bytes();
     header.resize(header.len().next_multiple_of(8), b' ');
-    files::write_whole(path, |file| {
+    disk::write_keeping(path, old, |file| {
         file.write_all(&(header.len() as u64).to_le_bytes())?;
         file.write_all(&header)?;
         tensors.iter().try_for_each(|t| file.write_all(t.3))
@@ -197,8 +208,14 @@ impl TensorFile {
         self.tensors.iter().find(|t| t.name == name)
     }
 
-    /// Writes it whole or not at all. The same content gives the same bytes.
+    /// Writes it whole or not at all, with a digest of what it holds. The same content gives the same
+    /// bytes.
     pub fn write(&self, path: &Path) -> Result<()> {
+        self.write_keeping(path, None)
+    }
+
+    /// The same; the file that had the name gets another.
+    pub(crate) fn write_keeping(&self, path: &Path, old: Option<&Path>) -> Result<()> {
         let tensors = self.tensors.iter().map(|t| {
             let dtype = match t.values {
                 Values::F32(_) => Dtype::F32,
@@ -208,10 +225,13 @@ impl TensorFile {
             };
             (t.name.as_str(), dtype, &t.shape[..], t.values.bytes())
         });
-        write(path, &self.metadata, tensors.collect())
+        let mut metadata = self.metadata.clone();
+        metadata.insert(digest::KEY.into(), digest::of(self));
+        write_keeping(path, old, &metadata, tensors.collect())
     }
 
-    /// Reads a file that we or PyTorch wrote.
+    /// Reads a file that we or PyTorch wrote. One whose digest says that it held something else is
+    /// refused; one without a digest is taken.
     pub fn read(path: &Path) -> Result<Self> {
         Self::decode(path, &files::read(path)?)
     }
@@ -227,9 +247,11 @@ impl TensorFile {
                 values,
             })
         });
-        Ok(TensorFile {
+        let mut read = TensorFile {
             tensors: tensors.collect::<Result<_>>()?,
             metadata: file.metadata(),
-        })
+        };
+        digest::check(&mut read, path)?;
+        Ok(read)
     }
 }

@@ -420,7 +420,7 @@ impl Task for DenoiseTask {
         let images: Vec<&Image> = panels.iter().map(|(_, image)| image).collect();
         let path = run.join("before-after.png");
         side_by_side(&images).write(&path, &Format::Png { bits: 8 })?;
-        let png = std::fs::read(&path).map_err(Error::io(&path, "read"))?;
+        let png = crate::disk::read(&path)?;
         let whose = if self.shown_is_validation {
             "kept for validation"
         } else {

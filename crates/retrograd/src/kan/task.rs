@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Discover, GridSchedule, KanConfig, PlotOptions, discover, plot_png, plot_svg};
-use crate::data::{Batches, Dataset, Targets};
+use crate::data::{Batches, Dataset, Targets, write_whole};
 use crate::network::{Base, LayerSpec, Network, Outside, Sparsity};
 use crate::rng::Key;
 use crate::train::{
@@ -205,7 +205,7 @@ pub fn write_pictures(network: &Network, params: &[f32], x: &[f32], folder: &Pat
     let png = plot_png(network, params, x, &options)?;
     for (name, bytes) in [("network.svg", svg.as_bytes()), ("network.png", &png[..])] {
         let path = folder.join(name);
-        std::fs::write(&path, bytes).map_err(Error::io(&path, "write"))?;
+        write_whole(&path, |file| file.write_all(bytes))?;
     }
     Ok(())
 }
@@ -259,7 +259,7 @@ fn find_formulas(own: &Generated, run: &Path, findings: &mut Findings) -> Result
         ));
     }
     let path = run.join("formulas.tex");
-    std::fs::write(&path, latex).map_err(Error::io(&path, "write"))?;
+    write_whole(&path, |file| file.write_all(latex.as_bytes()))?;
     findings.summary.insert("formulas".into(), json!(list));
     findings.figures.push(Figure {
         title: "Formulas".into(),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::evaluate::Player;
 use super::patterns::{self, Goal, StartState};
 use super::{HardCircuit, LogicCa, LogicTask, picture, replay, write_circuit};
+use crate::data::write_whole;
 use crate::family::{Console, ExportOptions, Family, RunOptions};
 use crate::rng::Key;
 use crate::train::{Experiment, Session, Summary, Task, load_weights, model_file};
@@ -120,7 +121,8 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
         }
     }
     if let Some(path) = &options.gif {
-        std::fs::write(path, picture::gif(&film, read, 80)?).map_err(Error::io(path, "write"))?;
+        let film = picture::gif(&film, read, 80)?;
+        write_whole(path, |file| file.write_all(&film))?;
         console.value("animation", &path.display());
     } else if !live {
         let text = picture::text(&player.grid, read);
@@ -202,7 +204,7 @@ fn export(
             return Ok(());
         }
     };
-    std::fs::write(out, text).map_err(Error::io(out, "write"))?;
+    write_whole(out, |file| file.write_all(text.as_bytes()))?;
     console.value("gates", &circuit.gates.len());
     console.value("circuit", &out.display());
     Ok(())

@@ -283,8 +283,9 @@ pub fn take_progress(
     }
     let bad =
         |key: &str, e: &dyn std::fmt::Display| Error::file(path, format!("metadata {key:?}"), e);
-    let progress: Progress =
+    let mut progress: Progress =
         serde_json::from_str(text("progress")?).map_err(|e| bad("progress", &e))?;
+    progress.best = progress.best.filter(|best| best.value.is_finite());
     let steps: u64 = text("optimizer_steps")?
         .parse()
         .map_err(|e| bad("optimizer_steps", &e))?;
@@ -297,6 +298,101 @@ pub fn take_progress(
             &format!("optimizer/{name}/"),
         )?);
     }
+    check_invariants(&progress, steps).map_err(|problem| bad("progress", &problem))?;
+    for tensor in &file.tensors {
+        check_moments(tensor, path)?;
+    }
     optimizer.restore(steps, state)?;
     Ok(progress)
+}
+
+/// What holds of every run, wherever it stands; the problem where it doesn't.
+fn check_invariants(progress: &Progress, optimizer_steps: u64) -> Result<(), String> {
+    let Progress {
+        step,
+        loss_count,
+        skipped,
+        ..
+    } = *progress;
+    for (what, count) in [
+        ("optimizer_steps", optimizer_steps),
+        ("loss_count", loss_count),
+        ("skipped", skipped),
+        ("best.epoch", progress.best.map_or(0, |best| best.epoch)),
+    ] {
+        if count > step {
+            return Err(format!("got {what} {count}, needs at most step, {step}"));
+        }
+    }
+    let scale = progress.loss_scale.map_or(1.0, |s| f64::from(s.value));
+    for (what, value, least) in [
+        ("loss_sum", progress.loss_sum, f64::MIN),
+        ("loss_scale", scale, f64::MIN_POSITIVE),
+        ("stepping", progress.stepping, 0.0),
+        ("loading", progress.loading, 0.0),
+        ("updating", progress.updating, 0.0),
+        ("evaluating", progress.evaluating, 0.0),
+        ("saving", progress.saving, 0.0),
+    ] {
+        if !(value.is_finite() && value >= least) {
+            return Err(format!(
+                "got {what} {value}, needs a finite number of its kind"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Means of squares are no less than 0.
+fn check_moments(tensor: &NamedTensor, path: &Path) -> Result<()> {
+    if !tensor.name.starts_with("optimizer/exp_avg_sq/") {
+        return Ok(());
+    }
+    let values = tensor.values.to_f64();
+    match values.iter().find(|v| v.is_sign_negative() && **v != 0.0) {
+        None => Ok(()),
+        Some(value) => Err(Error::file(
+            path,
+            format!("tensor {}", tensor.name),
+            format!("got {value}, needs 0 or more: a mean of squares"),
+        )),
+    }
+}
+
+/// Where the run of a checkpoint stands, as far as it can be said without its model: its tensors are
+/// finite, its numbers possible.
+pub fn examine_checkpoint(file: &TensorFile, path: &Path) -> Result<Progress> {
+    examine_tensors(file, path)?;
+    let text = |key: &str| file.metadata.get(key).map_or("", String::as_str);
+    let bad =
+        |key: &str, e: &dyn std::fmt::Display| Error::file(path, format!("metadata {key:?}"), e);
+    let format = text("format");
+    if format != CHECKPOINT_FORMAT {
+        let problem = format!("got {format:?}, needs {CHECKPOINT_FORMAT:?}");
+        return Err(bad("format", &problem));
+    }
+    let progress: Progress =
+        serde_json::from_str(text("progress")).map_err(|e| bad("progress", &e))?;
+    let steps = text("optimizer_steps").parse();
+    let steps: u64 = steps.map_err(|e| bad("optimizer_steps", &e))?;
+    check_invariants(&progress, steps).map_err(|problem| bad("progress", &problem))?;
+    file.tensors
+        .iter()
+        .try_for_each(|t| check_moments(t, path))?;
+    Ok(progress)
+}
+
+/// That all numbers of a file are finite.
+pub fn examine_tensors(file: &TensorFile, path: &Path) -> Result<()> {
+    for tensor in &file.tensors {
+        let values = tensor.values.to_f64();
+        if let Some(value) = values.iter().find(|v| !v.is_finite()) {
+            return Err(Error::file(
+                path,
+                format!("tensor {}", tensor.name),
+                format!("got {value}, needs a finite number"),
+            ));
+        }
+    }
+    Ok(())
 }

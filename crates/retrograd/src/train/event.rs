@@ -41,6 +41,8 @@ impl Record {
 pub enum Event<'a> {
     /// Something to know before training begins: what was found in the data.
     Note(&'a str),
+    /// Something that may be wrong, and what is done about it.
+    Warning(&'a str),
     /// Training begins, or goes on after `step` steps of `steps`.
     Start {
         /// The number of trained parameters.
@@ -66,6 +68,9 @@ pub enum Event<'a> {
         /// Which tensor.
         tensor: &'a str,
     },
+    /// An epoch is about to be evaluated. Whoever ends the process now loses nothing but what was not
+    /// saved.
+    Evaluating,
     /// An epoch was evaluated.
     Epoch(&'a Record),
     /// The task's picture of the current state.
@@ -74,6 +79,8 @@ pub enum Event<'a> {
     Saved(&'a Path),
     /// A checkpoint could not be written; the run goes on and tries again.
     SaveFailed(&'a crate::Error),
+    /// All steps are done and saved; what follows is drawn, verified and told from what is saved.
+    Finishing,
     /// The trained model was verified.
     Verified(&'a Verification),
     /// No better figure for the epochs that `early_stopping` allows.

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::optim::{OptimizerSpec, Schedule};
 use crate::suggest;
-use crate::{Error, Loss, Result};
+use crate::{Error, Loss, Result, disk};
 
 /// An experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,7 +34,11 @@ pub struct Experiment {
     #[serde(default)]
     pub about: String,
     /// Where relative paths start from; the file's own folder where it isn't written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "super::paths"
+    )]
     pub folder: Option<PathBuf>,
     /// The loop's settings.
     pub train: TrainSpec,
@@ -79,7 +83,11 @@ pub struct TrainSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub freeze: Vec<String>,
     /// Initial weights: a safetensors file, a PyTorch `state_dict` for example.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "super::paths"
+    )]
     pub weights: Option<PathBuf>,
     /// Stop after this many epochs without a better figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -213,7 +221,10 @@ impl Experiment {
     /// Reads and checks a file.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let text = std::fs::read_to_string(path).map_err(Error::io(path, "read"))?;
+        let text = String::from_utf8(disk::read(path)?).map_err(|e| {
+            let at = e.utf8_error().valid_up_to();
+            Error::file(path, format!("byte {at}"), "no UTF-8 text, needs TOML")
+        })?;
         let mut experiment = Self::parse(&text, path)?;
         if experiment.folder.is_none() {
             let folder = path.parent().unwrap_or(Path::new(""));
@@ -253,6 +264,7 @@ impl Experiment {
         let table: toml::Table = toml::from_str(text).map_err(problem)?;
         let schedule = table["train"].get("schedule").and_then(|s| s.as_table());
         check_schedule_keys(schedule, path)?;
+        check_name(&experiment.name).map_err(|e| Error::file(path, "name", e))?;
         experiment
             .train
             .check()
@@ -321,6 +333,31 @@ impl Experiment {
     }
 }
 
+/// A run's folder has this name, within `runs/` and on any system.
+fn check_name(name: &str) -> Result<()> {
+    const MAX_BYTES: usize = 200;
+    const DEVICES: [&str; 6] = ["con", "prn", "aux", "nul", "com", "lpt"];
+    let stem = name.split('.').next().unwrap_or_default().to_lowercase();
+    let device = stem.trim_end_matches(|c: char| c.is_ascii_digit());
+    let numbered = stem.len() - device.len();
+    let reserved = DEVICES
+        .iter()
+        .any(|d| *d == device && numbered == usize::from(["com", "lpt"].contains(d)));
+    let forbidden = |c: char| c.is_control() || "/\\:*?\"<>|".contains(c);
+    let edges = name.starts_with([' ', '.']) || name.ends_with([' ', '.']);
+    if name.is_empty() || name.len() > MAX_BYTES || reserved || edges || name.contains(forbidden) {
+        return Err(Error::invalid(
+            "name",
+            format!("{name:?}"),
+            format!(
+                "a name for a folder: 1 to {MAX_BYTES} bytes, none of / \\ : * ? \" < > | and no control \
+                 character, no dot or space at either end, and no device of Windows (con, nul …)"
+            ),
+        ));
+    }
+    Ok(())
+}
+
 fn check_schedule_keys(schedule: Option<&toml::Table>, path: &Path) -> Result<()> {
     let Some(schedule) = schedule else {
         return Ok(());
@@ -377,6 +414,67 @@ schedule = { kind = "cosine", min = 0.1, warmup = 5 }
         let again = Experiment::parse(&experiment.to_toml(), "again.toml").unwrap();
         assert_eq!(again, experiment);
         assert_eq!(again.resolve("a.csv"), Path::new("/data/a.csv"));
+    }
+
+    #[test]
+    fn a_name_stays_within_the_folder_of_runs() {
+        let named = |name: &str| {
+            let text = GOOD.replace("\"waves\"", &toml::Value::from(name).to_string());
+            Experiment::parse(&text, "waves.toml").map(|e| e.name)
+        };
+        for good in [
+            "waves",
+            "größe 3",
+            "a.b-c_d",
+            "run 2 (old)",
+            "com",
+            "console",
+            "com10",
+        ] {
+            assert_eq!(named(good).unwrap(), good);
+        }
+        let long = "x".repeat(201);
+        for bad in [
+            "",
+            ".",
+            "..",
+            "../../x",
+            "/tmp/x",
+            "a/b",
+            "a\\b",
+            "C:x",
+            "a\nb",
+            "a\u{1b}[31m",
+            " a",
+            "a.",
+            ".hidden",
+            "nul",
+            "NUL.txt",
+            "com1",
+            "Lpt9.x",
+            "a?",
+            &long,
+        ] {
+            let message = named(bad).unwrap_err().to_string();
+            let parts = ["waves.toml: name", "a name for a folder"];
+            assert!(
+                parts.iter().all(|p| message.contains(p)),
+                "{bad:?}: {message}"
+            );
+            assert!(!message.contains('\u{1b}'), "{message:?}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn folders_whose_names_are_no_text_come_back() {
+        use std::os::unix::ffi::OsStrExt;
+        let mut experiment = Experiment::parse(GOOD, "waves.toml").unwrap();
+        let odd = |bytes: &[u8]| Some(PathBuf::from(std::ffi::OsStr::from_bytes(bytes)));
+        experiment.folder = odd(b"/data/gr\xf6\xdfe");
+        experiment.train.weights = odd(b"\xff.safetensors");
+        let again = Experiment::parse(&experiment.to_toml(), "again.toml").unwrap();
+        assert_eq!(again, experiment);
     }
 
     #[test]

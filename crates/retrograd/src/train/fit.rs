@@ -8,15 +8,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::checkpoint::{
-    Best, Progress, make_checkpoint, take_progress, take_residual, take_weights, weights_file,
-};
+mod saving;
+
+use super::checkpoint::{Best, Progress, take_weights};
 use super::folder::{MetricsFile, RunFolder};
 use super::report;
-use super::step::{BadNumber, Clip, Lesson, StepError, Stepped, Stepper, find_bad};
+use super::step::{BadNumber, Clip, Lesson, StepError, Stepped, Stepper};
 use super::{
-    Accelerator, Arrived, CHECKPOINT_SECONDS, Carried, Event, Example, Experiment, Mode, Observer,
-    OnNan, Placement, Record, Specimen, Start, Summary, Task, TensorFile, TrainSpec, Verification,
+    Accelerator, Arrived, Carried, Event, Example, Experiment, Mode, Observer, OnNan, Placement,
+    Record, Specimen, Start, Summary, Task, TensorFile, TrainSpec, Verification,
 };
 use crate::rng::Key;
 use crate::verify::{self, Link, Report, Row};
@@ -46,7 +46,11 @@ pub(super) struct Fit<'a, T: Task> {
     /// Whether they differ from what is on the disk.
     best_changed: bool,
     saved: Instant,
+    /// Whether the checkpoint on the disk is good enough to be kept beside the next one.
+    keeps_previous: bool,
     lr: f64,
+    /// How long the last evaluation took.
+    last_evaluation: Option<Duration>,
     /// Whether the trained model is verified.
     pub(super) verify: bool,
     /// What computes the steps, for the report.
@@ -65,12 +69,11 @@ impl<'a, T: Task> Fit<'a, T> {
         for pattern in &spec.freeze {
             task.model_mut().layout_mut().freeze(pattern)?;
         }
-        let params = match &spec.weights {
-            Some(path) if !resume => {
-                let path = experiment.resolve(path);
-                take_weights(&TensorFile::read(&path)?, &path, task.model_mut())?
-            }
-            _ => task.model().init(spec.seed),
+        let params = if resume {
+            // Those of the checkpoint come in their place.
+            task.model().init(spec.seed)
+        } else {
+            first_params(experiment, task)?
         };
         let mut stepper = Stepper::new(task.model(), params, spec.optimizer);
         stepper.image_loss = task.image_loss();
@@ -96,7 +99,9 @@ impl<'a, T: Task> Fit<'a, T> {
             records: Vec::new(),
             metrics: MetricsFile::default(),
             saved: Instant::now(),
+            keeps_previous: true,
             lr: 0.0,
+            last_evaluation: None,
             verify: false,
             device: report::cpu(),
         })
@@ -139,72 +144,6 @@ impl<'a, T: Task> Fit<'a, T> {
         Ok(())
     }
 
-    /// Writes the first checkpoint: shows that the folder can be written to before hours are
-    /// spent. Where it can't, nothing of the run stays behind.
-    pub(super) fn begin_in(&mut self, folder: RunFolder) -> Result<()> {
-        self.folder = Some(folder);
-        self.save().inspect_err(|_| {
-            if let Some(folder) = self.folder.take() {
-                folder.abandon();
-            }
-        })
-    }
-
-    /// Takes up the state of the folder's checkpoint.
-    pub(super) fn resume_in(&mut self, folder: RunFolder) -> Result<()> {
-        let path = folder.checkpoint();
-        let file = TensorFile::read(&path)?;
-        self.check_model(&file, &path)?;
-        let model = self.task.model_mut();
-        self.stepper.params = take_weights(&file, &path, model)?;
-        self.progress = take_progress(&file, &path, model.layout(), &mut self.stepper.optimizer)?;
-        self.carried = Carried {
-            loss_scale: self.progress.loss_scale,
-            residual: take_residual(&file, &path, model.layout())?,
-        };
-        if self.progress.seed != self.spec.seed {
-            return Err(Error::file(
-                &path,
-                "seed",
-                format!(
-                    "got {} from the experiment, the run was started with {}",
-                    self.spec.seed, self.progress.seed
-                ),
-            ));
-        }
-        self.best_params.copy_from_slice(&self.stepper.params);
-        self.best_buffers = model.buffers();
-        if self.progress.best.is_some() {
-            let last = std::mem::take(&mut self.best_buffers);
-            let path = folder.model();
-            let file = TensorFile::read(&path)?;
-            self.best_params = take_weights(&file, &path, model)?;
-            self.best_buffers = model.buffers();
-            set_buffers(model, &last)?;
-        }
-        self.records = MetricsFile::read(&folder.metrics(), self.progress.step);
-        // What was lost in the crash is written again, in place of rows beyond the checkpoint.
-        self.metrics.rewrite(&folder.metrics(), &self.records)?;
-        folder.write(&folder.experiment(), &self.experiment.to_toml())?;
-        self.folder = Some(folder);
-        Ok(())
-    }
-
-    /// A checkpoint says which model it belongs to.
-    fn check_model(&self, file: &TensorFile, path: &std::path::Path) -> Result<()> {
-        let own = model_text(self.experiment);
-        match file.metadata.get("model") {
-            Some(theirs) if *theirs != own => Err(Error::file(
-                path,
-                "metadata \"model\"",
-                format!(
-                    "the checkpoint is of another model: got {theirs}, the experiment needs {own}"
-                ),
-            )),
-            _ => Ok(()),
-        }
-    }
-
     pub(super) fn run(mut self) -> Result<Summary> {
         let spec = self.spec;
         let per_epoch = self.task.steps_per_epoch().max(1);
@@ -221,7 +160,11 @@ impl<'a, T: Task> Fit<'a, T> {
             steps: total,
             steps_per_epoch: per_epoch,
         });
-        let mut stopped_early = false;
+        // An evaluation that a signal ended is made up for.
+        let mut stopped_early = self.progress.loss_count > 0 && {
+            self.lr = self.rate(self.progress.step.saturating_sub(1), per_epoch);
+            self.evaluate_if_due(per_epoch, total)?
+        };
         while self.progress.step < total && !stopped_early {
             let start = Instant::now();
             let before = self.progress.step;
@@ -231,24 +174,55 @@ impl<'a, T: Task> Fit<'a, T> {
             if let Err(bad) = step {
                 self.not_finite(bad)?;
             }
-            if self.progress.step.is_multiple_of(per_epoch) {
-                let epoch = self.progress.step / per_epoch;
-                if epoch.is_multiple_of(spec.evaluate_every) || self.progress.step == total {
-                    self.evaluate(epoch)?;
-                    stopped_early = self.no_better_since(epoch);
-                }
-            }
+            self.end_if_stopped()?;
+            stopped_early = self.evaluate_if_due(per_epoch, total)?;
             let at_end = self.progress.step >= total || stopped_early;
             if !at_end {
-                if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-                    self.save()?;
-                    let step = self.progress.step;
-                    return Err(Error::Interrupted { step });
-                }
+                self.end_if_stopped()?;
                 self.save_at_interval(before);
             }
         }
         self.finish(per_epoch)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::SeqCst))
+    }
+
+    /// Saves and ends the run where someone asked for it.
+    fn end_if_stopped(&mut self) -> Result<()> {
+        if !self.is_stopped() {
+            return Ok(());
+        }
+        self.save()?;
+        let step = self.progress.step;
+        Err(Error::Interrupted { step })
+    }
+
+    /// Evaluates at the end of an epoch that is to be; says whether the run ends early by it.
+    fn evaluate_if_due(&mut self, per_epoch: u64, total: u64) -> Result<bool> {
+        let step = self.progress.step;
+        let epoch = step / per_epoch;
+        let due = epoch.is_multiple_of(self.spec.evaluate_every) || step == total;
+        if !step.is_multiple_of(per_epoch) || !due {
+            return Ok(false);
+        }
+        self.save_before_evaluation();
+        self.observer.event(Event::Evaluating);
+        let start = Instant::now();
+        self.evaluate(epoch)?;
+        self.last_evaluation = Some(start.elapsed());
+        Ok(self.no_better_since(epoch))
+    }
+
+    /// The learning rate of the update that a step is part of.
+    fn rate(&self, step: u64, per_epoch: u64) -> f64 {
+        let spec = self.spec;
+        let (epoch, in_epoch) = (step / per_epoch, step % per_epoch);
+        let updates_per_epoch = per_epoch.div_ceil(spec.accumulate);
+        let update = epoch * updates_per_epoch + in_epoch / spec.accumulate;
+        let updates = spec.epochs.saturating_mul(updates_per_epoch);
+        spec.optimizer.lr() * spec.schedule.factor(update, updates)
     }
 
     /// Before the first step of an epoch the task may change its model. What computes steps elsewhere
@@ -281,12 +255,8 @@ impl<'a, T: Task> Fit<'a, T> {
         let loss = self.task.loss();
         let key = Key::new(spec.seed).purpose("step");
         let first = self.progress.step;
-        let (epoch, in_epoch) = (first / per_epoch, first % per_epoch);
-        let batches = spec.accumulate.min(per_epoch - in_epoch);
-        let updates_per_epoch = per_epoch.div_ceil(spec.accumulate);
-        let update = epoch * updates_per_epoch + in_epoch / spec.accumulate;
-        let updates = spec.epochs.saturating_mul(updates_per_epoch);
-        self.lr = spec.optimizer.lr() * spec.schedule.factor(update, updates);
+        let batches = spec.accumulate.min(per_epoch - first % per_epoch);
+        self.lr = self.rate(first, per_epoch);
         let share = match loss {
             Loss::SumSquares => 1.0,
             _ => 1.0 / batches as f32,
@@ -464,24 +434,6 @@ impl<'a, T: Task> Fit<'a, T> {
         })
     }
 
-    /// Sees to it that the checkpoint is the last good state, and says where it is.
-    fn keep_last_good(&mut self, bad: &BadNumber) -> String {
-        let path = self.folder.as_ref().map(RunFolder::checkpoint);
-        let at = path.map(|path| path.display().to_string());
-        if bad.half_updated {
-            // No state of a run: some tensors are those after the step, the others before it.
-            return at.map_or_else(String::new, |at| {
-                format!("; the last checkpoint, before it, is {at}")
-            });
-        }
-        // The parameters are those before this step: the last good state, unless the step before
-        // made them overflow. Then `save` refuses them and the older checkpoint stays.
-        match (self.save(), at) {
-            (Ok(()), Some(at)) => format!("; the state before it is in {at}"),
-            _ => String::new(),
-        }
-    }
-
     fn evaluate(&mut self, epoch: u64) -> Result<()> {
         self.sync()?;
         if self.progress.loss_count == 0 {
@@ -511,7 +463,8 @@ impl<'a, T: Task> Fit<'a, T> {
         self.progress.loss_count = 0;
         let (name, smaller) = self.task.best_by();
         let value = record.get(name);
-        if let Some(value) = value
+        // What is not finite is no measure: neither better nor worse than anything.
+        if let Some(value) = value.filter(|value| value.is_finite())
             && self.progress.best.is_none_or(|best| {
                 if smaller {
                     value < best.value
@@ -519,12 +472,12 @@ impl<'a, T: Task> Fit<'a, T> {
                     value > best.value
                 }
             })
-            && !value.is_nan()
         {
             self.progress.best = Some(Best { value, epoch });
             record.best = true;
         }
-        if record.best || value.is_none() {
+        // Where nothing decides the last are kept.
+        if record.best || self.progress.best.is_none() {
             self.best_params.copy_from_slice(&self.stepper.params);
             self.best_buffers = self.task.model().buffers();
             self.best_changed = true;
@@ -559,71 +512,13 @@ impl<'a, T: Task> Fit<'a, T> {
         self.progress.stepping + self.progress.evaluating + self.progress.saving
     }
 
-    fn save_at_interval(&mut self, before: u64) {
-        let due = match self.spec.checkpoint_every {
-            Some(every) => before / every != self.progress.step / every,
-            None => self.saved.elapsed() >= Duration::from_secs(CHECKPOINT_SECONDS),
-        };
-        if due && let Err(error) = self.save() {
-            // What is on the disk is still whole; the disk may have room again next time.
-            self.observer.event(Event::SaveFailed(&error));
-            self.saved = Instant::now();
-        }
-    }
-
-    /// Writes the model's and the checkpoint's files, each whole or not at all.
-    fn save(&mut self) -> Result<()> {
-        self.sync()?;
-        let Some(folder) = &self.folder else {
-            return Ok(());
-        };
-        let start = Instant::now();
-        let (model, params) = (self.task.model_mut(), &self.stepper.params);
-        if let Some(bad) = find_bad(params, model.layout(), 0..params.len(), "the parameter") {
-            return Err(Error::NotFinite {
-                step: self.progress.step,
-                tensor: bad.tensor,
-                value: bad.value,
-                advice: "it is not saved; the last checkpoint stays".into(),
-            });
-        }
-        let metadata = self.task.metadata();
-        let own = model_text(self.experiment);
-        let model = self.task.model_mut();
-        if self.best_changed {
-            let last_buffers = model.buffers();
-            set_buffers(model, &self.best_buffers)?;
-            let mut best = weights_file(model, &self.best_params, &metadata);
-            set_buffers(model, &last_buffers)?;
-            best.metadata.insert("model".into(), own.clone());
-            best.write(&folder.model())?;
-            self.best_changed = false;
-        }
-        let mut file = weights_file(model, &self.stepper.params, &metadata);
-        file.metadata.insert("model".into(), own);
-        let optimizer = &self.stepper.optimizer;
-        if let Some(accelerator) = &mut self.accelerator {
-            self.carried = accelerator.carried()?;
-        }
-        self.progress.loss_scale = self.carried.loss_scale;
-        let residual = &self.carried.residual;
-        make_checkpoint(
-            &mut file,
-            model.layout(),
-            optimizer,
-            residual,
-            &self.progress,
-        );
-        let path = folder.checkpoint();
-        file.write(&path)?;
-        self.progress.saving += start.elapsed().as_secs_f64();
-        self.saved = Instant::now();
-        self.observer.event(Event::Saved(&path));
-        Ok(())
-    }
-
     fn finish(mut self, per_epoch: u64) -> Result<Summary> {
         self.save()?;
+        self.observer.event(Event::Finishing);
+        if self.is_stopped() {
+            let step = self.progress.step;
+            return Err(Error::Interrupted { step });
+        }
         let progress = &self.progress;
         let last = self.records.last();
         let mut summary = Summary {
@@ -737,6 +632,15 @@ fn miss(target: &mut Target<f32>, loss: Loss) {
             _ => *value + 1.0,
         };
     }
+}
+
+/// The parameters that a new run begins with.
+fn first_params<T: Task>(experiment: &Experiment, task: &mut T) -> Result<Vec<f32>> {
+    let Some(path) = &experiment.train.weights else {
+        return Ok(task.model().init(experiment.train.seed));
+    };
+    let path = experiment.resolve(path);
+    take_weights(&TensorFile::read(&path)?, &path, task.model_mut())
 }
 
 fn set_buffers<M: Model>(model: &mut M, buffers: &[Buffer]) -> Result<()> {

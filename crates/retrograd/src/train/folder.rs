@@ -5,22 +5,24 @@
 //! | `experiment.toml` | the experiment with what the command line changed |
 //! | `model.safetensors` | the best weights (the last where nothing is measured), as PyTorch names them |
 //! | `checkpoint.safetensors` | weights, optimizer state and where the run stands |
+//! | `checkpoint.previous.safetensors` | the one before it, for the case that it is damaged |
 //! | `metrics.csv` | the figures of every evaluated epoch |
 //! | `summary.json`, `curves.svg`, `report.html` | written at the end |
 
 use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::{Experiment, Record};
-use crate::data::{UNFINISHED, csv, write_whole};
+use crate::data::csv;
+use crate::disk::{self, UNFINISHED, write_whole};
 use crate::{Error, Result};
 
-const EXPERIMENT: &str = "experiment.toml";
-const MODEL: &str = "model.safetensors";
-const CHECKPOINT: &str = "checkpoint.safetensors";
-const METRICS: &str = "metrics.csv";
-const SUMMARY: &str = "summary.json";
+pub(super) const EXPERIMENT: &str = "experiment.toml";
+pub(super) const MODEL: &str = "model.safetensors";
+pub(super) const CHECKPOINT: &str = "checkpoint.safetensors";
+pub(super) const PREVIOUS: &str = "checkpoint.previous.safetensors";
+pub(super) const METRICS: &str = "metrics.csv";
+pub(super) const SUMMARY: &str = "summary.json";
 const CURVES: &str = "curves.svg";
 const REPORT: &str = "report.html";
 const LOCK: &str = ".lock";
@@ -29,27 +31,44 @@ const LOCK: &str = ".lock";
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
+    /// Whether it was made for this run.
+    new: bool,
     _lock: File,
 }
 
 impl RunFolder {
     /// A new one. A folder that holds a run, or files of a run's names, is refused.
     pub fn create(path: &Path, experiment: &Experiment) -> Result<Self> {
-        std::fs::create_dir_all(path).map_err(Error::io(path, "create the folder"))?;
+        let new = !path.exists();
+        disk::make_folder(path)?;
         for name in [
-            EXPERIMENT, MODEL, CHECKPOINT, METRICS, SUMMARY, CURVES, REPORT,
+            EXPERIMENT, MODEL, CHECKPOINT, PREVIOUS, METRICS, SUMMARY, CURVES, REPORT,
         ] {
-            if path.join(name).exists() {
-                return Err(Error::file(
-                    path,
-                    name,
-                    "the folder holds a run already; go on with --resume, or choose another --out",
-                ));
+            if there(&path.join(name))? {
+                let begun = there(&path.join(CHECKPOINT))? || there(&path.join(PREVIOUS))?;
+                let problem = if begun || !there(&path.join(EXPERIMENT))? {
+                    "the folder holds a run already; go on with --resume, or choose another --out"
+                } else {
+                    "the folder holds a run that was stopped before its first checkpoint; --resume \
+                     begins it at step 0, or choose another --out"
+                };
+                return Err(Error::file(path, name, problem));
             }
         }
-        let folder = Self::lock(path)?;
-        folder.write(&folder.experiment(), &experiment.to_toml())?;
-        Ok(folder)
+        let mut folder = Self::lock(path).inspect_err(|_| {
+            if new {
+                // Unless someone else was faster, it is empty or holds a lock alone.
+                let _ = disk::remove_folder(path);
+            }
+        })?;
+        folder.new = new;
+        match folder.write(&folder.experiment(), &experiment.to_toml()) {
+            Ok(()) => Ok(folder),
+            Err(error) => {
+                folder.abandon();
+                Err(error)
+            }
+        }
     }
 
     /// One that holds a run, to go on with it.
@@ -66,8 +85,7 @@ impl RunFolder {
     }
 
     fn lock(path: &Path) -> Result<Self> {
-        let name = path.join(LOCK);
-        let file = File::create(&name).map_err(Error::io(&name, "create"))?;
+        let file = disk::lock_file(&path.join(LOCK))?;
         if let Err(std::fs::TryLockError::WouldBlock) = file.try_lock() {
             return Err(Error::file(
                 path,
@@ -76,26 +94,29 @@ impl RunFolder {
             ));
         }
         // The folder is ours alone: what a killed run was writing is of no use to anyone.
-        for entry in std::fs::read_dir(path).map_err(Error::io(path, "read"))? {
-            let entry = entry.map_err(Error::io(path, "read"))?;
-            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
-                let unfinished = entry.path();
-                std::fs::remove_file(&unfinished).map_err(Error::io(&unfinished, "remove"))?;
+        for entry in disk::list(path)? {
+            if is_unfinished(&entry) {
+                disk::remove(&entry)?;
             }
         }
         Ok(RunFolder {
             path: path.to_path_buf(),
+            new: false,
             _lock: file,
         })
     }
 
-    /// Takes back a run that could not begin. Other files of the folder are left alone.
+    /// Takes back a run that could not begin. Other files of the folder are left alone, and so is one
+    /// that was there before.
     pub(super) fn abandon(self) {
-        for name in [EXPERIMENT, MODEL, CHECKPOINT, LOCK] {
+        // What says that there is a run goes last.
+        for name in [CHECKPOINT, MODEL, LOCK, EXPERIMENT] {
             // Whatever cannot be removed was not the reason to stop.
-            let _ = std::fs::remove_file(self.path.join(name));
+            let _ = disk::remove(&self.path.join(name));
         }
-        let _ = std::fs::remove_dir(&self.path);
+        if self.new {
+            let _ = disk::remove_folder(&self.path);
+        }
     }
 
     /// The folder itself.
@@ -116,6 +137,11 @@ impl RunFolder {
     /// `checkpoint.safetensors`
     pub fn checkpoint(&self) -> PathBuf {
         self.path.join(CHECKPOINT)
+    }
+
+    /// `checkpoint.previous.safetensors`
+    pub fn previous(&self) -> PathBuf {
+        self.path.join(PREVIOUS)
     }
 
     /// `metrics.csv`
@@ -144,6 +170,17 @@ impl RunFolder {
     }
 }
 
+/// Whether there is such a file. That nobody can say is an error, not a no.
+pub(super) fn there(path: &Path) -> Result<bool> {
+    path.try_exists().map_err(Error::io(path, "find"))
+}
+
+/// Whether a killed process was writing it.
+pub(super) fn is_unfinished(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    name.as_encoded_bytes().starts_with(UNFINISHED.as_bytes())
+}
+
 /// The best weights of a run's folder: for inference and export.
 pub fn model_file(run: &Path) -> PathBuf {
     run.join(MODEL)
@@ -167,6 +204,10 @@ pub fn experiment_of(run: &Path) -> Result<Experiment> {
 pub struct MetricsFile {
     /// The columns that were written last.
     columns: Vec<String>,
+    /// Whether rows were added that may not be on the disk yet.
+    unsynced: bool,
+    /// Whether the last row may be there in part.
+    broken: bool,
 }
 
 /// Columns before and after the task's own.
@@ -180,15 +221,23 @@ impl MetricsFile {
             return Ok(());
         };
         let columns: Vec<String> = last.metrics.iter().map(|(n, _)| n.clone()).collect();
-        if columns != self.columns || records.len() == 1 {
+        if columns != self.columns || records.len() == 1 || self.broken {
             return self.rewrite(path, records);
         }
-        let mut file = File::options()
-            .append(true)
-            .open(path)
-            .map_err(Error::io(path, "write"))?;
-        file.write_all(row(last, &self.columns).as_bytes())
-            .map_err(Error::io(path, "write"))
+        self.unsynced = true;
+        self.broken = true;
+        disk::append(path, row(last, &self.columns).as_bytes())?;
+        self.broken = false;
+        Ok(())
+    }
+
+    /// Sees to it that all rows are on the disk: before a checkpoint that follows them is.
+    pub fn sync(&mut self, path: &Path) -> Result<()> {
+        if self.unsynced && !self.broken {
+            disk::sync(path)?;
+            self.unsynced = false;
+        }
+        Ok(())
     }
 
     /// Writes all records.
@@ -205,7 +254,10 @@ impl MetricsFile {
         for record in records {
             text += &row(record, &self.columns);
         }
-        write_whole(path, |file| file.write_all(text.as_bytes()))
+        write_whole(path, |file| file.write_all(text.as_bytes()))?;
+        self.unsynced = false;
+        self.broken = false;
+        Ok(())
     }
 
     /// The records up to a step, from an earlier part of the run. Rows that a crash cut off, and

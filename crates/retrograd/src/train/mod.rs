@@ -7,10 +7,12 @@
 mod accelerator;
 mod checkpoint;
 mod event;
+mod examine;
 mod experiment;
 mod fit;
 mod folder;
 mod network;
+mod paths;
 mod report;
 mod session;
 mod step;
@@ -27,6 +29,7 @@ pub use accelerator::{
 };
 pub use checkpoint::{Metadata, load_weights};
 pub use event::{Event, Observer, Quiet, Record, Summary};
+pub use examine::{Condition, Examined, examine};
 pub use experiment::{CHECKPOINT_SECONDS, Experiment, OnNan, TrainSpec};
 pub use folder::{experiment_of, model_file};
 pub(crate) use network::{More, Scoring, TableData};

@@ -185,7 +185,7 @@ pub fn write(path: impl AsRef<Path>, columns: &[(String, Vec<String>)]) -> Resul
             format!("{rows}, as the first column has"),
         ));
     }
-    files::write_whole(path, |w| {
+    crate::disk::write_whole(path, |w| {
         write_row(w, columns.iter().map(|(name, _)| name))?;
         for row in 0..rows {
             write_row(w, columns.iter().map(|(_, cells)| &cells[row]))?;

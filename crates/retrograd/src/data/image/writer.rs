@@ -115,9 +115,7 @@ impl ImageWriter {
             }
             Format::Mrc(_) | Format::Memory => unreachable!("written row by row"),
         }
-        file.persist(path)
-            .map_err(|e| Error::io(path, "write")(e.error))?;
-        Ok(())
+        file.finish().map_err(Error::io(path, "write"))
     }
 }
 

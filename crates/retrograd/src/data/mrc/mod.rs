@@ -25,6 +25,7 @@ use std::sync::Mutex;
 pub use header::{HEADER_BYTES, Header, MrcMode};
 
 use super::image::{Image, Rect};
+use crate::disk::NewFile;
 use crate::{Error, Result};
 
 /// Where the bytes are.
@@ -314,7 +315,7 @@ impl Statistics {
 pub struct MrcWriter {
     path: PathBuf,
     header: Header,
-    out: BufWriter<tempfile::NamedTempFile>,
+    out: BufWriter<NewFile>,
     rows: u64,
     statistics: Statistics,
     bytes: Vec<u8>,
@@ -413,29 +414,14 @@ impl MrcWriter {
                 .map_err(Error::io(path, "pack"))?;
             file = encoder.finish().map_err(Error::io(path, "pack"))?;
         }
-        file.persist(path)
-            .map_err(|e| Error::io(path, "write")(e.error))?;
+        file.finish().map_err(Error::io(path, "write"))?;
         Ok(self.header)
     }
 }
 
-/// A temporary file in the folder of `path`, so that it can be renamed to it.
-pub(in crate::data) fn temporary_beside(path: &Path) -> Result<tempfile::NamedTempFile> {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".writing-");
-    #[cfg(unix)]
-    {
-        // What a file usually gets; the user's umask takes its part away.
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
-    }
-    builder
-        .tempfile_in(folder)
-        .map_err(Error::io(path, "create"))
+/// A file in the folder of `path` that gets its name when it is finished.
+pub(in crate::data) fn temporary_beside(path: &Path) -> Result<NewFile> {
+    NewFile::beside(path).map_err(Error::io(path, "create"))
 }
 
 /// Writes images of equal size as one file.

@@ -26,6 +26,7 @@ use super::data::{
 };
 use super::network::{GraphNetwork, GraphTape};
 use super::spec::GraphSpec;
+use crate::data::write_whole;
 use crate::train::{Content, Experiment, Figure, Findings, Metadata, Session, Summary};
 use crate::{Error, Model, Pass, Result};
 
@@ -374,7 +375,7 @@ fn add_drawing(
     svg: String,
 ) -> Result<()> {
     let path = run.join(file);
-    std::fs::write(&path, &svg).map_err(Error::io(&path, "write"))?;
+    write_whole(&path, |file| file.write_all(svg.as_bytes()))?;
     findings.figures.push(Figure {
         title: title.into(),
         caption: caption.into(),

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+mod crashes;
 mod failures;
 mod fused;
 mod plain;
