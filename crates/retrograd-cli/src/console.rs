@@ -19,7 +19,7 @@ pub struct Terminal {
 
 impl Console for Terminal {
     fn line(&mut self, text: &str) {
-        println!("{text}");
+        println!("{}", log::plain(text));
     }
 
     fn note(&mut self, text: &str) {

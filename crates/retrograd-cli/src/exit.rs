@@ -3,9 +3,9 @@
 //! | code | meaning |
 //! |---|---|
 //! | 0 | done |
-//! | 1 | a check failed (`verify`, or the verification at the end of `train`) |
+//! | 1 | a check failed (`verify`, `check`, or the verification at the end of `train`) |
 //! | 2 | bad input, or anything else that went wrong |
-//! | 130 | stopped by Ctrl-C, the state saved |
+//! | 130 | stopped by Ctrl-C or SIGTERM, the state saved |
 
 use std::process::ExitCode;
 
@@ -23,6 +23,9 @@ pub enum Outcome {
 /// The result of a command.
 pub type Result<T = Outcome> = anyhow::Result<T>;
 
+/// Characters of an error that are printed.
+const MAX_MESSAGE: usize = 6000;
+
 /// Prints the error, if any, and chooses the exit code.
 pub fn report(result: Result) -> ExitCode {
     let error = match result {
@@ -34,7 +37,7 @@ pub fn report(result: Result) -> ExitCode {
         Some(retrograd::Error::Interrupted { .. }) => (error.to_string(), 130),
         _ => (format!("{error:#}"), 2),
     };
-    log::error(&text, code);
+    log::error(&retrograd::command::shortened(&text, MAX_MESSAGE), code);
     ExitCode::from(code)
 }
 

@@ -1,5 +1,6 @@
 //! The ready experiments, built into the command.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use anyhow::{Result, bail};
@@ -59,11 +60,15 @@ pub fn ready(name: &str) -> retrograd::Result<Experiment> {
 }
 
 /// A ready experiment by its name, or one from a file.
-pub fn open(name: &str) -> Result<Experiment> {
+pub fn open(name: impl AsRef<OsStr>) -> Result<Experiment> {
+    let path = Path::new(name.as_ref());
+    let Some(name) = path.to_str() else {
+        // No ready one has such a name.
+        return Ok(Experiment::read(path)?);
+    };
     if names().any(|n| n == name) {
         return Ok(ready(name)?);
     }
-    let path = Path::new(name);
     if path.extension().is_some_and(|e| e == "toml") || path.is_file() {
         return Ok(Experiment::read(path)?);
     }
@@ -75,7 +80,8 @@ pub fn open(name: &str) -> Result<Experiment> {
 }
 
 /// The smaller variant of a ready experiment.
-pub fn small(name: &str) -> Result<Experiment> {
+pub fn small(name: impl AsRef<OsStr>) -> Result<Experiment> {
+    let name = &*name.as_ref().to_string_lossy();
     let variant = format!("{name}-small");
     if names().any(|n| n == variant) || !names().any(|n| n == name) {
         return open(&variant);

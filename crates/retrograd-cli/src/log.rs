@@ -22,6 +22,7 @@ use std::io::IsTerminal;
 use std::sync::OnceLock;
 use std::time::Instant;
 
+pub use retrograd::command::plain;
 use serde_json::{Value, json};
 
 /// How things are said.
@@ -66,7 +67,7 @@ pub fn note(text: &str) {
     if style().json {
         event("note", json!({ "text": text }));
     } else if !style().quiet {
-        eprintln!("{text}");
+        eprintln!("{}", plain(text));
     }
 }
 
@@ -75,7 +76,7 @@ pub fn warn(text: &str) {
     if style().json {
         event("warning", json!({ "text": text }));
     } else {
-        eprintln!("{} {text}", painted("warning:", "33"));
+        eprintln!("{} {}", painted("warning:", "33"), plain(text));
     }
 }
 
@@ -84,9 +85,9 @@ pub fn error(text: &str, code: u8) {
     if style().json {
         event("error", json!({ "text": text, "code": code }));
     } else if code == 130 {
-        eprintln!("{text}");
+        eprintln!("{}", plain(text));
     } else {
-        eprintln!("{} {text}", painted("error:", "31"));
+        eprintln!("{} {}", painted("error:", "31"), plain(text));
     }
 }
 

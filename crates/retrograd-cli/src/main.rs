@@ -8,6 +8,7 @@ mod experiments;
 mod log;
 mod memory;
 mod progress;
+mod signals;
 
 use std::process::ExitCode;
 
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     match commands::Cli::try_parse() {
         Ok(cli) => {
             log::install(cli.style());
+            signals::listen();
             exit::report(cli.run())
         }
         Err(error) => exit::usage(&error),

@@ -8,6 +8,7 @@ use retrograd::train::{Event, Observer, Record, Verification, number};
 use serde_json::{Map, Value, json};
 
 use crate::log;
+use crate::signals::{self, Phase};
 
 /// Shows a run's events.
 pub struct Progress {
@@ -18,6 +19,8 @@ pub struct Progress {
     steps: u64,
     steps_per_epoch: u64,
     skipped: u64,
+    /// What is said where a signal ends a run that has saved.
+    saved: String,
 }
 
 struct Bars {
@@ -36,9 +39,10 @@ const REFRESH: Duration = Duration::from_millis(60);
 const STEPS: Duration = Duration::from_millis(100);
 
 impl Progress {
-    /// For stderr as it is.
-    pub fn new() -> Self {
+    /// For stderr as it is. What is said where a signal ends a run that has saved.
+    pub fn new(saved: String) -> Self {
         Progress {
+            saved,
             bars: log::draws().then(|| {
                 let all = MultiProgress::new();
                 let steps = all.add(ProgressBar::no_length());
@@ -67,7 +71,7 @@ impl Progress {
         match &self.bars {
             Some(bars) => {
                 // A terminal that is gone is no reason to stop.
-                let _ = bars.all.println(text);
+                let _ = bars.all.println(log::plain(text));
             }
             None => log::note(text),
         }
@@ -127,6 +131,8 @@ impl Progress {
     fn json(&mut self, event: &Event<'_>) {
         let (name, more) = match event {
             Event::Note(text) => ("note", json!({ "text": text })),
+            Event::Warning(text) => ("warning", json!({ "text": text })),
+            Event::Evaluating | Event::Finishing => return,
             Event::Start {
                 params,
                 step,
@@ -192,12 +198,24 @@ pub fn figures(record: &Record) -> String {
 
 impl Observer for Progress {
     fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Start { .. } => {
+                signals::last_words(std::mem::take(&mut self.saved));
+                signals::enter(Phase::Stepping);
+            }
+            Event::Epoch(_) => signals::enter(Phase::Stepping),
+            Event::Evaluating => signals::enter(Phase::Evaluating),
+            Event::Finishing => signals::enter(Phase::Free),
+            _ => {}
+        }
         if log::style().json {
             self.json(&event);
             return;
         }
         match event {
             Event::Note(text) => self.line(text),
+            Event::Warning(text) => self.warn(text),
+            Event::Evaluating | Event::Finishing => {}
             Event::Start {
                 params,
                 step,

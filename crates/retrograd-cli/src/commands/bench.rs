@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use retrograd::bench::{Workload, all};
 use retrograd::command::did_you_mean;
+use retrograd::data::write_whole;
 
 use crate::bench::{self, Device};
 use crate::exit::{Outcome, Result};
@@ -90,7 +91,7 @@ pub fn run(args: BenchArgs) -> Result {
     }
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&timings)? + "\n";
-        std::fs::write(path, text).with_context(|| format!("{}: cannot write", path.display()))?;
+        write_whole(path, |file| file.write_all(text.as_bytes()))?;
     }
     Ok(Outcome::Done)
 }

@@ -1,7 +1,6 @@
 //! `retrograd init`
 
 use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -11,6 +10,7 @@ use retrograd::data::write_whole;
 use retrograd::family::draft::{self, InitOptions, Place};
 
 use crate::exit::{Outcome, Result};
+use crate::log::plain;
 
 /// Writes an experiment file for your own data: a table, a folder of images, or a graph.
 ///
@@ -99,7 +99,7 @@ pub fn run(args: InitArgs) -> Result {
         write_new(&place.file, &draft.text)?;
     }
     for (name, text) in &draft.findings {
-        println!("{name:20} {text}");
+        println!("{name:20} {}", plain(text));
     }
     println!("{:20} {}", "experiment", place.file.display());
     println!("\nTrain it:\n  retrograd train {}", shell(&place.file));
@@ -122,12 +122,15 @@ fn taken(path: &Path) -> anyhow::Error {
 /// Writes a file that must not be there yet.
 fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).open(path);
-    let mut file = match file {
+    match file {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Err(taken(path)),
         file => file.with_context(|| format!("{}: cannot write", path.display()))?,
     };
-    file.write_all(text.as_bytes())
-        .with_context(|| format!("{}: cannot write", path.display()))
+    // The name is ours; what it names is written whole or not at all.
+    write_whole(path, |file| file.write_all(text.as_bytes())).inspect_err(|_| {
+        let _ = std::fs::remove_file(path);
+    })?;
+    Ok(())
 }
 
 /// A path as a shell takes it.

@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 mod bench;
+mod check;
 mod completions;
 mod devices;
 mod export;
@@ -31,9 +32,9 @@ Examples:
 
 Exit codes:
   0    done
-  1    a check failed: in verify, or at the end of train
+  1    a check failed: in verify, in check, or at the end of train
   2    bad input, or anything else that went wrong
-  130  stopped by Ctrl-C, the state saved
+  130  stopped by Ctrl-C or SIGTERM, the state saved
 
 Environment:
   NO_COLOR        no colours where it is set; there are none outside a terminal
@@ -71,6 +72,7 @@ enum Command {
     Verify(verify::VerifyArgs),
     Run(RunArgs),
     Export(ExportArgs),
+    Check(check::CheckArgs),
     Devices(devices::DevicesArgs),
     Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
@@ -86,6 +88,7 @@ impl Cli {
             Command::Verify(args) => verify::run(args),
             Command::Run(args) => run::run(args),
             Command::Export(args) => export::run(args),
+            Command::Check(args) => check::run(args),
             Command::Devices(args) => devices::run(args),
             Command::Bench(args) => bench::run(args),
             Command::Completions(args) => completions::run(args),

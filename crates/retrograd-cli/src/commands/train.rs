@@ -1,9 +1,8 @@
 //! `retrograd train`
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Context;
 use clap::ValueEnum;
 use retrograd::Family;
 use retrograd::train::{Mode, OnNan, Placement, Precision, Session, Summary, Verification, number};
@@ -12,7 +11,7 @@ use serde_json::json;
 use crate::console::Terminal;
 use crate::exit::{Outcome, Result};
 use crate::progress::Progress;
-use crate::{experiments, log};
+use crate::{experiments, log, signals};
 
 /// Trains a model: a ready experiment or your own.
 #[derive(Debug, clap::Args)]
@@ -27,11 +26,11 @@ Exit codes:
   0    trained
   1    trained, but the verification at the end failed
   2    bad input, or anything else that went wrong
-  130  stopped by Ctrl-C, the state saved: --resume goes on")]
+  130  stopped by Ctrl-C or SIGTERM, the state saved: --resume goes on")]
 pub struct TrainArgs {
     /// A ready experiment (see --list), or an experiment file.
     #[arg(value_name = "NAME|FILE.toml", required_unless_present_any = ["list", "resume"])]
-    experiment: Option<String>,
+    experiment: Option<OsString>,
     /// The experiment's smaller variant, NAME-small, for a quick look.
     #[arg(long, requires = "experiment")]
     small: bool,
@@ -198,6 +197,7 @@ pub fn run(args: TrainArgs) -> Result {
     let session = Session::new(experiment)
         .placed(placement)
         .verified(!args.no_verify);
+    let resumed = args.resume.is_some();
     let (session, run) = match (args.resume, args.out) {
         (Some(run), _) => (session.resuming(&run), run),
         (None, Some(run)) => (session.in_folder(&run), run),
@@ -206,18 +206,21 @@ pub fn run(args: TrainArgs) -> Result {
             (session.in_folder(&run), run)
         }
     };
-    let stop = stop_flag()?;
-    let mut progress = Progress::new();
-    let mut session = session.observed_by(&mut progress).stopped_by(stop);
+    let go_on = format!("retrograd train --resume {}", run.display());
+    signals::last_words(match resumed {
+        false => "stopped before the first step".to_string(),
+        true => format!("stopped before the next step; go on with: {go_on}"),
+    });
+    let mut progress = Progress::new(format!("stopped; go on with: {go_on}"));
+    let mut session = session
+        .observed_by(&mut progress)
+        .stopped_by(signals::stop());
     let result = args.threads.install(|| family.train(&mut session));
     drop(session);
     drop(progress);
     let summary = match result {
         Err(error @ retrograd::Error::Interrupted { .. }) => {
-            let message = format!(
-                "{error}; go on with: retrograd train --resume {}",
-                run.display()
-            );
+            let message = format!("{error}; go on with: {go_on}");
             return Err(anyhow::Error::new(error).context(message));
         }
         result => result?,
@@ -283,19 +286,6 @@ fn free_folder(name: &str) -> PathBuf {
         .expect("numbers don't end")
 }
 
-/// Becomes true at the first Ctrl-C; the second one ends the program at once.
-fn stop_flag() -> anyhow::Result<&'static AtomicBool> {
-    static STOP: AtomicBool = AtomicBool::new(false);
-    ctrlc::set_handler(|| {
-        if STOP.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
-        log::note("stopping after this step; once more ends at once without saving");
-    })
-    .context("cannot listen for Ctrl-C")?;
-    Ok(&STOP)
-}
-
 fn print_summary(summary: &Summary, run: &Path) {
     let json = summary.to_json();
     for (name, value) in json.as_object().into_iter().flatten() {
@@ -303,7 +293,7 @@ fn print_summary(summary: &Summary, run: &Path) {
         match value.as_f64() {
             Some(x) if value.is_f64() => println!("{name:20} {}", number(x)),
             _ if value.is_null() || value.is_array() || value.is_object() => {}
-            _ => println!("{name:20} {value}"),
+            _ => println!("{name:20} {}", log::plain(&value.to_string())),
         }
     }
     if let Some(verification) = &summary.verification {

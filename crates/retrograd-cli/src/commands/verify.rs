@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
+use retrograd::data::write_whole;
 use retrograd::verify::{self, Bundle, On, Options, Report, table};
 
 use super::Threads;
@@ -75,7 +75,7 @@ fn check(args: VerifyArgs) -> Result {
     let report = report?;
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&report.to_json())?;
-        std::fs::write(path, text + "\n").with_context(|| format!("{}", path.display()))?;
+        write_whole(path, |file| writeln!(file, "{text}"))?;
     }
     println!("{}", report.summary());
     Ok(if report.passed() {

@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use retrograd::train::TensorFile;
+
 /// The built command, in a folder of its own.
 pub fn retrograd(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_retrograd"));
@@ -38,6 +40,18 @@ pub fn experiment(folder: &Path, train: &str) -> PathBuf {
     );
     std::fs::write(&path, text).unwrap();
     path
+}
+
+/// Weights, optimizer state and counters of a checkpoint; not the time it took.
+pub fn state(run: &Path) -> TensorFile {
+    let mut file = TensorFile::read(&run.join("checkpoint.safetensors")).unwrap();
+    let progress = file.metadata.get_mut("progress").unwrap();
+    let mut value: serde_json::Value = serde_json::from_str(progress).unwrap();
+    for time in ["stepping", "loading", "updating", "evaluating", "saving"] {
+        assert!(value.as_object_mut().unwrap().remove(time).is_some());
+    }
+    *progress = value.to_string();
+    file
 }
 
 /// The files of a folder with their content, sorted.

@@ -209,6 +209,7 @@ impl<'a, T: Task> Fit<'a, T> {
         }
         self.save_before_evaluation();
         self.observer.event(Event::Evaluating);
+        self.end_if_stopped()?;
         let start = Instant::now();
         self.evaluate(epoch)?;
         self.last_evaluation = Some(start.elapsed());
