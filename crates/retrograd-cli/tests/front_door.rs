@@ -419,6 +419,7 @@ fn every_help_page_has_examples_and_fits_80_columns() {
         "verify",
         "run",
         "export",
+        "check",
         "devices",
         "bench",
         "completions",

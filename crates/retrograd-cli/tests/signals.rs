@@ -167,7 +167,7 @@ fn a_file_that_is_being_written_is_removed() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let text = "name = \"d\"\n[model]\nfamily = \"denoise\"\n\
-        layers = [{ kind = \"conv2d\", out = 1, kernel = [3, 3], padding = [1, 1] }]\n\
+        layers = [{ kind = \"conv2d\", out = 1, kernel = 3, padding = 1 }]\n\
         [data]\nmethod = \"supervised\"\npatch = 16\nsteps_per_epoch = 1\n\
         generate = { kind = \"photograph\", count = 2, width = 64, height = 64, sigma = 25.0 }\n\
         [train]\nepochs = 1\nbatch = 1\noptimizer = { kind = \"adam\", lr = 0.001 }\n";

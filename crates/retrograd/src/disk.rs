@@ -190,11 +190,13 @@ fn keep(path: &Path, old: &Path) -> io::Result<()> {
         _ => {}
     }
     before(Call::Link(path, old))?;
-    if std::fs::hard_link(path, &aside).is_ok() {
-        std::fs::rename(&aside, old)
-    } else {
-        std::fs::rename(path, old)
+    if std::fs::hard_link(path, &aside).is_err() {
+        return std::fs::rename(path, old);
     }
+    std::fs::rename(&aside, old)?;
+    // Where both are names of one file, the renaming does nothing at all.
+    let _ = std::fs::remove_file(&aside);
+    Ok(())
 }
 
 /// Writes a file whole or not at all: into a temporary file in the same folder, which then takes

@@ -15,7 +15,7 @@ Examples:
 
 Exit codes:
   0  everything is whole
-  1  something is damaged or missing; the last lines say what can still be used
+  1  something is damaged; the last lines say what can still be used
   2  there is no such folder, or anything else that went wrong")]
 pub struct CheckArgs {
     /// The folder of a run.

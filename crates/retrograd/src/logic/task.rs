@@ -304,7 +304,7 @@ impl Task for LogicTask {
         summary.insert("hard_loss".into(), json!(self.hard_loss()));
         summary.insert("active_gates".into(), json!(active_gates(params)));
         summary.insert("circuit_gates".into(), json!(circuit.gates.len()));
-        if let Some(history) = read_metrics(&run.join("metrics.csv")) {
+        if let Some(history) = read_metrics(&run.join("metrics.csv"))? {
             summary.insert("soft_loss".into(), json!(history.soft));
             summary.insert("first_perfect_epoch".into(), json!(history.first));
             summary.insert("perfect_since_epoch".into(), json!(history.since));
@@ -394,8 +394,16 @@ struct History {
     since: Option<u64>,
 }
 
-fn read_metrics(path: &Path) -> Option<History> {
-    let mut records = csv::records(path).into_iter();
+fn read_metrics(path: &Path) -> Result<Option<History>> {
+    // Where no row could be written the rest of the run is told nevertheless.
+    if !path.exists() {
+        return Ok(None);
+    }
+    Ok(history(csv::records(path)?))
+}
+
+fn history(records: Vec<Vec<String>>) -> Option<History> {
+    let mut records = records.into_iter();
     let header = records.next()?;
     let column = |name: &str| header.iter().position(|h| h == name);
     let (epoch, soft, hard, best) = (

@@ -126,7 +126,7 @@ fn metrics(path: &PathBuf, step: u64) -> Result<(String, ())> {
     let text = disk::read(path)?;
     let rows = text.split(|&b| b == b'\n').filter(|row| !row.is_empty());
     let rows = rows.count().saturating_sub(1);
-    let all = MetricsFile::read(path, u64::MAX);
+    let all = MetricsFile::read(path, u64::MAX)?;
     let counted = all.iter().filter(|record| record.step <= step).count();
     if all.len() + 1 < rows || (all.len() < rows && text.ends_with(b"\n")) {
         let problem = format!("{} of {rows} rows can be read", all.len());

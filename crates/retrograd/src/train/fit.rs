@@ -174,7 +174,9 @@ impl<'a, T: Task> Fit<'a, T> {
             if let Err(bad) = step {
                 self.not_finite(bad)?;
             }
-            self.end_if_stopped()?;
+            if self.evaluates_long() {
+                self.end_if_stopped()?;
+            }
             stopped_early = self.evaluate_if_due(per_epoch, total)?;
             let at_end = self.progress.step >= total || stopped_early;
             if !at_end {
@@ -209,7 +211,10 @@ impl<'a, T: Task> Fit<'a, T> {
         }
         self.save_before_evaluation();
         self.observer.event(Event::Evaluating);
-        self.end_if_stopped()?;
+        if self.evaluates_long() {
+            // Whoever asked before this event saw nothing to wait for.
+            self.end_if_stopped()?;
+        }
         let start = Instant::now();
         self.evaluate(epoch)?;
         self.last_evaluation = Some(start.elapsed());

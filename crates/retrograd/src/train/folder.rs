@@ -262,12 +262,15 @@ impl MetricsFile {
 
     /// The records up to a step, from an earlier part of the run. Rows that a crash cut off, and
     /// those beyond the step, are left out: they will be computed again.
-    pub fn read(path: &Path, up_to: u64) -> Vec<Record> {
-        let mut rows = csv::records(path).into_iter();
+    pub fn read(path: &Path, up_to: u64) -> Result<Vec<Record>> {
+        if !there(path)? {
+            return Ok(Vec::new());
+        }
+        let mut rows = csv::records(path)?.into_iter();
         let Some(header) = rows.next() else {
-            return Vec::new();
+            return Ok(Vec::new());
         };
-        rows.filter_map(|row| {
+        let records = rows.filter_map(|row| {
             let parse = |name: &str| -> Option<f64> {
                 let column = header.iter().position(|h| h == name)?;
                 row.get(column)?.parse().ok()
@@ -286,8 +289,8 @@ impl MetricsFile {
                 seconds: parse("seconds")?,
             };
             (row.len() == header.len() && record.step <= up_to).then_some(record)
-        })
-        .collect()
+        });
+        Ok(records.collect())
     }
 }
 
@@ -335,14 +338,14 @@ mod tests {
             ));
             file.append(&path, &records).unwrap();
         }
-        assert_eq!(MetricsFile::read(&path, 40), records);
-        assert_eq!(MetricsFile::read(&path, 30), records[..3]);
+        assert_eq!(MetricsFile::read(&path, 40).unwrap(), records);
+        assert_eq!(MetricsFile::read(&path, 30).unwrap(), records[..3]);
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, &text[..text.len() - 9]).unwrap();
-        assert_eq!(MetricsFile::read(&path, 40), records[..3]);
+        assert_eq!(MetricsFile::read(&path, 40).unwrap(), records[..3]);
         records.push(record(5, &[("another", 2.0)]));
         file.append(&path, &records).unwrap();
-        assert_eq!(MetricsFile::read(&path, 50), records);
+        assert_eq!(MetricsFile::read(&path, 50).unwrap(), records);
     }
 
     #[test]

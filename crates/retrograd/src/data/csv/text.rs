@@ -154,8 +154,8 @@ impl Rows<'_> {
 
 /// The records of a file that we wrote, the first line among them. It is read as far as it can be:
 /// a crash may have cut its last row.
-pub(crate) fn records(path: &Path) -> Vec<Vec<String>> {
-    let bytes = files::read(path).unwrap_or_default();
+pub(crate) fn records(path: &Path) -> Result<Vec<Vec<String>>> {
+    let bytes = files::read(path)?;
     let mut rows = Rows {
         content: &String::from_utf8_lossy(&bytes),
         at: 0,
@@ -172,7 +172,7 @@ pub(crate) fn records(path: &Path) -> Vec<Vec<String>> {
         text.clear();
         ends.clear();
     }
-    records
+    Ok(records)
 }
 
 /// Writes named columns of equal length, separated by commas, whole or not at all.

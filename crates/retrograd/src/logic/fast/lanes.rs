@@ -171,7 +171,8 @@ pub(super) fn pack<S: Simd>(
     packed[end.saturating_sub(32)..].fill(0.0);
     let mut at = 0;
     for piece in pieces {
-        let from = piece.place as usize - before;
+        // `before` is less than 0 for neighbours below, and wraps back here.
+        let from = (piece.place as usize).wrapping_sub(before);
         let cells = f32x16::from_slice(simd, &plane[from..from + 16]);
         let squeezed = cells.compress(mask(simd, piece));
         squeezed.store_slice(&mut packed[at..at + 16]);
@@ -203,7 +204,8 @@ pub(super) fn unpack_add<S: Simd>(
 ) {
     let mut at = 0;
     for piece in pieces {
-        let place = &mut plane[piece.place as usize - before..][..16];
+        let place = (piece.place as usize).wrapping_sub(before);
+        let place = &mut plane[place..][..16];
         let old = f32x16::from_slice(simd, place);
         let new = f32x16::from_slice(simd, &packed[at..at + 16]);
         (new.expand(mask(simd, piece)) + old).store_slice(place);

@@ -183,7 +183,7 @@ fn forward_step(model: &LogicCa, geometry: Geometry, tape: &mut Tape, t: usize) 
             geometry.fill_border(boundary, plane);
             dispatch!(level(), simd => for n in 0..9 {
                 let packed = &mut around[n * vectors..(n + 1) * vectors + 1];
-                let before = before - offsets[n];
+                let before = before.wrapping_sub(offsets[n]);
                 lanes::pack(simd, pieces, plane, before, packed.as_flattened_mut());
             });
         },
@@ -355,7 +355,7 @@ fn backward_step(model: &LogicCa, geometry: Geometry, tape: &mut Tape, t: usize)
                 collect(used, vectors, packed, |block, v, size| {
                     block.d_neighbourhoods.lanes()[(c * 9 + n) * size + v]
                 });
-                let before = before - offsets[n];
+                let before = before.wrapping_sub(offsets[n]);
                 dispatch!(level(), simd => {
                     lanes::unpack_add(simd, pieces, packed.as_flattened(), before, plane);
                 });

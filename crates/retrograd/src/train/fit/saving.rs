@@ -12,7 +12,7 @@ use super::super::{CHECKPOINT_SECONDS, Carried, Event, Task, TensorFile};
 use super::{Fit, first_params, model_text, set_buffers};
 use crate::{Error, Model, Result};
 
-/// An evaluation that takes longer is better saved before.
+/// What takes longer isn't waited for when the run is to stop.
 const LONG_EVALUATION: Duration = Duration::from_millis(300);
 /// As much work may be lost by a signal in an evaluation.
 const WORTH_SAVING: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ impl<T: Task> Fit<'_, T> {
             }
         }
         self.take_best(&folder)?;
-        self.records = MetricsFile::read(&folder.metrics(), self.progress.step);
+        self.records = MetricsFile::read(&folder.metrics(), self.progress.step)?;
         // What was lost in the crash is written again, in place of rows beyond the checkpoint.
         self.metrics.rewrite(&folder.metrics(), &self.records)?;
         folder.write(&folder.experiment(), &self.experiment.to_toml())?;
@@ -183,11 +183,15 @@ impl<T: Task> Fit<'_, T> {
         }
     }
 
+    /// Whether an evaluation takes its time, as far as is known.
+    pub(super) fn evaluates_long(&self) -> bool {
+        self.last_evaluation.is_none_or(|t| t >= LONG_EVALUATION)
+    }
+
     /// A signal may end the process in an evaluation, which a resumed run makes up for. Where it takes
     /// its time, and there is something to lose, that is saved before.
     pub(super) fn save_before_evaluation(&mut self) {
-        let long = self.last_evaluation.is_none_or(|t| t >= LONG_EVALUATION);
-        if long && self.folder.is_some() && self.saved.elapsed() >= WORTH_SAVING {
+        if self.evaluates_long() && self.folder.is_some() && self.saved.elapsed() >= WORTH_SAVING {
             self.save_or_say();
         }
     }

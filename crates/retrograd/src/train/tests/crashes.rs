@@ -24,7 +24,7 @@ const SHORT: [(&str, &str, &str, &str); 5] = [
     ),
     (
         "denoise",
-        "layers = [{ kind = \"conv2d\", out = 1, kernel = [3, 3], padding = [1, 1] }]",
+        "layers = [{ kind = \"conv2d\", out = 1, kernel = 3, padding = 1 }]",
         "method = \"supervised\"\npatch = 16\nsteps_per_epoch = 2\n\
          generate = { kind = \"photograph\", count = 2, width = 32, height = 32, sigma = 25.0 }",
         "batch = 2\ncheckpoint_every = 1",
@@ -68,7 +68,6 @@ fn go_on(run: &Path, experiment: &Experiment) -> Result<Summary> {
 }
 
 /// The files that a run leaves, and the bits of those that hold its state.
-#[derive(PartialEq, Debug)]
 struct End {
     state: TensorFile,
     model: TensorFile,
@@ -88,6 +87,14 @@ fn end(run: &Path) -> End {
         metrics: metrics_without_time(run),
         files,
     }
+}
+
+/// Says in which part two ends differ, not all that they hold.
+fn assert_same(found: &End, expected: &End, when: &str) {
+    assert_eq!(found.files, expected.files, "{when}");
+    assert_eq!(found.metrics, expected.metrics, "{when}");
+    assert!(found.state == expected.state, "{when}: another state");
+    assert!(found.model == expected.model, "{when}: another model");
 }
 
 fn whole(which: usize, folder: &Path) -> End {
@@ -123,7 +130,7 @@ fn fail_everywhere(
         let (result, log) = failing_at(Some(call), || go_on(&run, experiment));
         let Some(failed) = log.failed else {
             result.expect("nothing failed");
-            assert_eq!(&end(&run), expected);
+            assert_same(&end(&run), expected, "undisturbed");
             return call;
         };
         if let Err(error) = &result {
@@ -137,7 +144,8 @@ fn fail_everywhere(
         if result.is_err() {
             go_on(&run, experiment).unwrap();
         }
-        assert_eq!(&end(&run), expected, "call {call}, {}", failed.display());
+        let when = format!("call {call}, {}", failed.display());
+        assert_same(&end(&run), expected, &when);
         std::fs::remove_dir_all(&run).unwrap();
     }
     unreachable!("calls end")
@@ -205,8 +213,9 @@ fn power_is_cut(which: usize) {
             disk.cut(folder.path(), &after, kept);
             let run = after.join("run");
             go_on(&run, &experiment)
-                .unwrap_or_else(|error| panic!("call {call} {done:?}, part {part}: {error}"));
-            assert_eq!(end(&run), expected, "call {call}, part {part}");
+                .unwrap_or_else(|error| panic!("call {call}, part {part}: {error}"));
+            let when = format!("call {call}, part {part}");
+            assert_same(&end(&run), &expected, &when);
             std::fs::remove_dir_all(&after).unwrap();
             cuts += 1;
         }
@@ -216,7 +225,7 @@ fn power_is_cut(which: usize) {
         SHORT[which].0,
         log.done.len()
     );
-    assert!(cuts > 60, "{cuts} cuts");
+    assert!(cuts > 40, "{cuts} cuts");
 }
 
 macro_rules! every_family {
@@ -301,7 +310,7 @@ fn a_damaged_checkpoint_is_noticed_and_the_one_before_is_taken() {
             "{:?}",
             warnings.0
         );
-        assert_eq!(end(&run), expected, "byte {place}");
+        assert_same(&end(&run), &expected, &format!("byte {place}"));
         assert!(!examine(&run).unwrap().damaged());
         std::fs::remove_dir_all(&run).unwrap();
     }
@@ -317,7 +326,7 @@ fn a_damaged_checkpoint_is_noticed_and_the_one_before_is_taken() {
     }
     std::fs::remove_file(&path).unwrap();
     go_on(&half, &short(0)).unwrap();
-    assert_eq!(end(&half), expected, "from step 0");
+    assert_same(&end(&half), &expected, "from step 0");
 }
 
 /// Numbers that no run can have are refused even where a digest agrees with them.
@@ -384,7 +393,7 @@ fn a_run_without_a_checkpoint_begins_at_step_0() {
             "{message}"
         );
         go_on(&run, &short(0)).unwrap();
-        assert_eq!(end(&run), expected);
+        assert_same(&end(&run), &expected, "from step 0");
         std::fs::remove_dir_all(&run).unwrap();
     }
 }
