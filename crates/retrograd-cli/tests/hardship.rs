@@ -17,7 +17,7 @@ fn a_folder_whose_name_is_no_text_works_throughout() {
     let odd = outer.path().join(OsStr::from_bytes(b"gr\xf6\xdfe"));
     std::fs::create_dir(&odd).unwrap();
     let text = "name = \"kan\"\n[model]\nfamily = \"kan\"\nsizes = [2, 2, 2]\n\
-        [data]\nfile = \"t.csv\"\ntarget = \"c\"\n[train]\nbatch = 8\n";
+        [data]\nfile = \"t.csv\"\ntargets = [\"c\"]\n[train]\nbatch = 8\n";
     let mut table = String::from("a,b,c\n");
     for i in 0..40 {
         table += &format!("{},{},{}\n", i % 7, i % 5, ["x", "y"][i % 2]);
@@ -175,7 +175,7 @@ fn without_a_second_thread_a_run_ends_with_the_same_bits() {
     };
     // A shell that is replaced by the command needs no process beside it.
     let script = "ulimit -u 1; exec ./retrograd train test.toml --out one";
-    let command = format!("exec {other} sh -c '{script}'");
+    let command = format!("exec {other} bash -c '{script}'");
     let mut shell = std::process::Command::new("sh");
     let output = shell.args(["-c", &command]).current_dir(folder).output();
     let (code, _, stderr) = parts(output.unwrap());

@@ -110,7 +110,7 @@ fn an_evaluation_is_made_up_for_with_the_same_bits() {
     let text = "name = \"slow\"\n[model]\nfamily = \"network\"\n\
         layers = [{ kind = \"dense\", out = 512 }, { kind = \"gelu\" }, { kind = \"dense\", out = 512 }, \
         { kind = \"gelu\" }, { kind = \"dense\", out = 2 }]\n\
-        [data]\ngenerate = { name = \"two_moons\", samples = 200000 }\nvalidation = 0.999\n\
+        [data]\ngenerate = { name = \"two_moons\", samples = 100000 }\nvalidation = 0.999\n\
         [train]\nepochs = 1\nbatch = 50\noptimizer = { kind = \"adam\", lr = 0.001 }\n";
     std::fs::write(folder.join("slow.toml"), text).unwrap();
     let args = [

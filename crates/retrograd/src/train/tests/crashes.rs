@@ -31,7 +31,7 @@ const SHORT: [(&str, &str, &str, &str); 5] = [
     ),
     (
         "logic_ca",
-        "channels = 1\nkernels = 2\nperception = [9, 4, 2]\nupdate = [5, 4, 2, 1]\n\
+        "channels = 1\nkernels = 2\nperception = [9, 8, 4, 2, 1]\nupdate = [3, 2, 1]\n\
          boundary = \"periodic\"\nsteps = 2",
         "grid = [3, 3]\nstart = \"random\"\ntarget = \"life\"",
         "batch = 2\ncheckpoint_every = 1",
