@@ -18,7 +18,7 @@
 //! | `done` | `run`, `report`, `summary` of a run that was trained |
 //! | `warning`, `error` | `text`; an error also `code`, the exit code |
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -67,7 +67,7 @@ pub fn note(text: &str) {
     if style().json {
         event("note", json!({ "text": text }));
     } else if !style().quiet {
-        eprintln!("{}", plain(text));
+        say(&plain(text));
     }
 }
 
@@ -76,7 +76,7 @@ pub fn warn(text: &str) {
     if style().json {
         event("warning", json!({ "text": text }));
     } else {
-        eprintln!("{} {}", painted("warning:", "33"), plain(text));
+        say(&format!("{} {}", painted("warning:", "33"), plain(text)));
     }
 }
 
@@ -85,10 +85,15 @@ pub fn error(text: &str, code: u8) {
     if style().json {
         event("error", json!({ "text": text, "code": code }));
     } else if code == 130 {
-        eprintln!("{}", plain(text));
+        say(&plain(text));
     } else {
-        eprintln!("{} {}", painted("error:", "31"), plain(text));
+        say(&format!("{} {}", painted("error:", "31"), plain(text)));
     }
+}
+
+/// A line on stderr. A terminal that is gone is no reason to end what is worth saving.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// One JSON line, where that is the style.
@@ -101,7 +106,7 @@ pub fn event(name: &str, more: Value) {
     if let (Some(line), Value::Object(more)) = (line.as_object_mut(), more) {
         line.extend(more);
     }
-    eprintln!("{line}");
+    say(&line.to_string());
 }
 
 /// Bold and coloured on a terminal, unless `NO_COLOR` is set.

@@ -83,13 +83,11 @@ fn on_signal() {
 /// Ends the process, with nothing half written left behind.
 fn end() -> ! {
     let _halted = retrograd::command::halt();
-    if log::draws() {
-        // Below the bar.
-        eprintln!();
-    }
     let text = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner);
     let text = if text.is_empty() { "stopped" } else { &text };
-    log::error(text, 130);
+    // On a line of its own, below the bar.
+    let line = if log::draws() { "\n" } else { "" };
+    log::error(&format!("{line}{text}"), 130);
     exit_at_once(130)
 }
 

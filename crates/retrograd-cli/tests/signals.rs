@@ -196,7 +196,9 @@ fn a_file_that_is_being_written_is_removed() {
     let file = std::fs::File::options().write(true).open(&large).unwrap();
     file.set_len(1024 + 1024 * 1024 * 1000).unwrap();
     let args = ["run", "d", "large.mrc", "--out", "out", "--threads", "1"];
-    let (mut child, _) = start(folder, &args, "");
+    let (mut child, stderr) = start(folder, &args, "");
+    // As with a terminal that is closed: what is said reaches nobody.
+    drop(stderr);
     let deadline = Instant::now() + Duration::from_secs(30);
     let out = folder.join("out");
     while !out.is_dir() || std::fs::read_dir(&out).unwrap().count() == 0 {
