@@ -101,8 +101,12 @@ impl NewFile {
         })
     }
 
-    fn file(&mut self) -> &mut tempfile::NamedTempFile {
-        self.file.as_mut().expect("until it is finished")
+    /// The file itself: errors of the other speak of its passing name.
+    fn file(&mut self) -> &mut File {
+        self.file
+            .as_mut()
+            .expect("until it is finished")
+            .as_file_mut()
     }
 
     /// Gives it its name, in place of the file that has it.
