@@ -7,11 +7,15 @@
 mod bits;
 mod cover;
 mod drawing;
+mod drift;
 mod export;
+mod library;
 mod program;
 mod rearrange;
 mod resubstitute;
+mod rewrite;
 mod simplify;
+mod window;
 
 pub use bits::BitGrid;
 pub use program::Program;

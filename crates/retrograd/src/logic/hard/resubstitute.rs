@@ -16,7 +16,7 @@ const MAX_INPUTS: usize = 12;
 /// this size.
 const MAX_GATES_FOR_TWO: usize = 200;
 
-type Table = Vec<u64>;
+pub(super) type Table = Vec<u64>;
 
 fn invert(table: &Table) -> Table {
     table.iter().map(|w| !w).collect()
@@ -31,7 +31,7 @@ fn canonical(table: &Table) -> (Table, bool) {
     }
 }
 
-fn combine(op: u8, a: u64, b: u64) -> u64 {
+pub(super) fn combine(op: u8, a: u64, b: u64) -> u64 {
     let bit = |i: u8| if op >> i & 1 == 1 { u64::MAX } else { 0 };
     bit(3) & !a & !b | bit(2) & !a & b | bit(1) & a & !b | bit(0) & a & b
 }
@@ -39,6 +39,11 @@ fn combine(op: u8, a: u64, b: u64) -> u64 {
 impl HardCircuit {
     /// See the module's text. Circuits of more inputs come back as they are.
     pub fn resubstitute(&self) -> Self {
+        self.resubstitute_within(super::drift::LONG)
+    }
+
+    /// The same; `patience` is that of [`HardCircuit::drift`].
+    pub(super) fn resubstitute_within(&self, patience: usize) -> Self {
         let mut circuit = self.clone();
         let inputs = circuit.inputs();
         let mut matters = vec![false; inputs];
@@ -63,13 +68,17 @@ impl HardCircuit {
             if circuit.gates.len() <= MAX_GATES_FOR_TWO {
                 circuit = circuit.replace_by_two(&used).fold(true).prune();
             }
+            if circuit.gates.len() < before {
+                continue;
+            }
+            circuit = circuit.drift(&used, patience);
             if circuit.gates.len() >= before {
                 return circuit;
             }
         }
     }
 
-    fn tables(&self, used: &[usize]) -> Vec<Table> {
+    pub(super) fn tables(&self, used: &[usize]) -> Vec<Table> {
         let words = (1_usize << used.len()).div_ceil(64);
         let mut tables = vec![vec![0; words]; self.inputs()];
         for (k, &input) in used.iter().enumerate() {
@@ -191,7 +200,7 @@ impl HardCircuit {
     }
 
     /// The nodes that would die with this one, itself among them.
-    fn dying(&self, node: usize) -> Vec<bool> {
+    pub(super) fn dying(&self, node: usize) -> Vec<bool> {
         let inputs = self.inputs();
         let mut readers = vec![0_u32; inputs + self.gates.len()];
         // Count only readers that live themselves.

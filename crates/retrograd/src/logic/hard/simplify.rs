@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use super::{Gate, HardCircuit};
 
 /// A node, or its opposite, or a constant.
-#[derive(Clone, Copy, PartialEq)]
-enum Signal {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Signal {
     Constant(bool),
     Node { node: u32, inverted: bool },
 }
@@ -26,6 +26,14 @@ impl Signal {
             },
         }
     }
+}
+
+/// A circuit whose gates are all 0 at (0, 0) and need both of their inputs, two different nodes in
+/// order: inverters and constants are at the outputs alone.
+pub(super) struct Normal {
+    pub inputs: usize,
+    pub gates: Vec<Gate>,
+    pub outputs: Vec<Signal>,
 }
 
 /// The gate with its first input inverted: bits of (0,·) and (1,·) change places.
@@ -112,18 +120,39 @@ fn reduce(op: u8, a: Signal, b: Signal) -> Reduced {
 
 impl HardCircuit {
     /// All simplifications: passing, constant and inverting gates removed, equal gates merged, dead
-    /// gates removed, and for circuits of few inputs (up to twelve that matter) gates of equal
-    /// function merged and replaced by others, by their complete truth tables.
+    /// gates removed; parts replaced by the smallest known circuits of four inputs; and gates of
+    /// equal function merged and replaced by others, by complete truth tables: of the whole circuit
+    /// where at most twelve inputs matter, of windows of it otherwise. The result is equal to the
+    /// circuit on all inputs.
     pub fn simplify(&self) -> Self {
-        let small = self.fold(true).prune();
-        let smaller = small.resubstitute();
-        // Each of the two can open the way for the other.
-        smaller.fold(true).prune()
+        let mut best = self.fold(true).prune();
+        // Each of them can open the way for the others.
+        loop {
+            let smaller = best.rewrite().by_tables().fold(true).prune();
+            if smaller.gates.len() >= best.gates.len() {
+                return best;
+            }
+            best = smaller;
+        }
+    }
+
+    /// By truth tables, of the whole or of windows.
+    fn by_tables(&self) -> Self {
+        let whole = self.resubstitute();
+        if whole.gates.len() < self.gates.len() {
+            return whole;
+        }
+        whole.by_windows()
     }
 
     /// Without gates that pass, invert or ignore an input; with `merge` also without two gates of
     /// equal function and inputs.
     pub fn fold(&self, merge: bool) -> Self {
+        self.with(self.normal(merge))
+    }
+
+    /// The same with inverters and constants at the outputs alone.
+    pub(super) fn normal(&self, merge: bool) -> Normal {
         let inputs = self.inputs() as u32;
         let mut signals: Vec<Signal> = (0..inputs)
             .map(|node| Signal::Node {
@@ -152,19 +181,28 @@ impl HardCircuit {
             };
             signals.push(signal);
         }
-        let wanted: Vec<Signal> = self.outputs.iter().map(|&o| signals[o as usize]).collect();
-        let mut folded = HardCircuit {
+        Normal {
+            inputs: self.inputs(),
+            gates,
+            outputs: self.outputs.iter().map(|&o| signals[o as usize]).collect(),
+        }
+    }
+
+    /// This circuit with other gates and outputs.
+    pub(super) fn with(&self, normal: Normal) -> Self {
+        let Normal { gates, outputs, .. } = normal;
+        let mut made = HardCircuit {
             channels: self.channels,
             boundary: self.boundary,
             gates,
             outputs: Vec::new(),
         };
-        let mut flipped = vec![false; folded.gates.len()];
-        folded.outputs = wanted
+        let mut flipped = vec![false; made.gates.len()];
+        made.outputs = outputs
             .iter()
-            .map(|&s| folded.materialise(s, &wanted, &mut flipped))
+            .map(|&s| made.materialise(s, &outputs, &mut flipped))
             .collect();
-        folded
+        made
     }
 
     /// A node for an output. An inverted gate that no output wants as it is becomes its opposite;

@@ -4,6 +4,7 @@ mod bundles;
 mod gradients;
 mod hard;
 mod same_bits;
+mod simplifier;
 
 use super::*;
 use crate::rng::Key;

@@ -1,0 +1,224 @@
+//! Large circuits made smaller a window at a time.
+//!
+//! A window is a set of gates that few nodes decide. It is a circuit of few inputs, which
+//! [`HardCircuit::resubstitute`] makes smaller by complete truth tables; what comes out takes its
+//! place. No node that the window reads may depend on a gate of it: then the new gates, whatever
+//! they read of these nodes, close no circle.
+
+use std::cmp::Reverse;
+
+use super::{Gate, HardCircuit};
+
+/// Nodes that a window reads, at most.
+const MAX_LEAVES: usize = 10;
+
+/// Gates of a window, at most.
+const MAX_GATES: usize = 40;
+
+/// Steps for every gate of a window that wanders without getting smaller.
+const PATIENCE: usize = 10;
+
+/// Channels of a window's circuit: nine inputs each.
+const CHANNELS: usize = MAX_LEAVES.div_ceil(9);
+
+/// Gates, and the nodes that they read and that decide them.
+struct Window {
+    /// Sorted.
+    gates: Vec<u32>,
+    leaves: Vec<u32>,
+}
+
+impl HardCircuit {
+    /// Tries a window around every gate, from the last to the first. Never more gates.
+    pub(super) fn by_windows(&self) -> Self {
+        let mut circuit = self.clone();
+        let mut at = circuit.gates.len();
+        while at > 0 {
+            at -= 1;
+            let node = (circuit.inputs() + at) as u32;
+            if let Some(window) = circuit.window(node)
+                && let Some(smaller) = circuit.improved(&window)
+            {
+                circuit = smaller;
+                at = at.min(circuit.gates.len());
+            }
+        }
+        circuit
+    }
+
+    fn reads(&self, node: u32) -> Option<[u32; 2]> {
+        let at = (node as usize).checked_sub(self.inputs())?;
+        Some([self.gates[at].a, self.gates[at].b])
+    }
+
+    /// The window of a gate: what decides it, taken in where that adds the fewest leaves, and then
+    /// all gates that the leaves decide.
+    fn window(&self, node: u32) -> Option<Window> {
+        let mut inside = vec![false; self.inputs() + self.gates.len()];
+        let mut gates = vec![node];
+        inside[node as usize] = true;
+        let mut leaves: Vec<u32> = self.reads(node)?.to_vec();
+        leaves.dedup();
+        while gates.len() < MAX_GATES {
+            // A leaf that another one depends on stays a leaf.
+            let reads = leaves.iter().filter_map(|&l| self.reads(l)).flatten();
+            let below = self.below(&reads.collect::<Vec<_>>());
+            let added = |&leaf: &u32| -> Option<(usize, Reverse<u32>)> {
+                let reads = self.reads(leaf).filter(|_| !below[leaf as usize])?;
+                let new = reads.iter().filter(|n| !leaves.contains(n)).count();
+                Some((new, Reverse(leaf)))
+            };
+            let cheapest = leaves.iter().filter_map(added).min();
+            let Some((_, Reverse(leaf))) =
+                cheapest.filter(|c| leaves.len() + c.0 <= MAX_LEAVES + 1)
+            else {
+                break;
+            };
+            leaves.retain(|&l| l != leaf);
+            gates.push(leaf);
+            inside[leaf as usize] = true;
+            for n in self.reads(leaf).into_iter().flatten() {
+                if !leaves.contains(&n) {
+                    leaves.push(n);
+                }
+            }
+        }
+        let below = self.below(&leaves);
+        let mut decided = inside.clone();
+        for &leaf in &leaves {
+            decided[leaf as usize] = true;
+        }
+        for (i, gate) in self.gates.iter().enumerate() {
+            let n = self.inputs() + i;
+            if gates.len() < MAX_GATES
+                && !decided[n]
+                && !below[n]
+                && decided[gate.a as usize]
+                && decided[gate.b as usize]
+            {
+                decided[n] = true;
+                gates.push(n as u32);
+            }
+        }
+        gates.sort_unstable();
+        (gates.len() >= 3).then_some(Window { gates, leaves })
+    }
+
+    /// Some nodes and all that they depend on.
+    fn below(&self, nodes: &[u32]) -> Vec<bool> {
+        let mut below = vec![false; self.inputs() + self.gates.len()];
+        let mut open = nodes.to_vec();
+        while let Some(node) = open.pop() {
+            if !std::mem::replace(&mut below[node as usize], true) {
+                open.extend(self.reads(node).into_iter().flatten());
+            }
+        }
+        below
+    }
+
+    /// With a smaller circuit in the place of a window, if there is one.
+    fn improved(&self, window: &Window) -> Option<Self> {
+        let inputs = self.inputs();
+        let own = CHANNELS * 9;
+        let mut number = vec![None; inputs + self.gates.len()];
+        for (i, &leaf) in window.leaves.iter().enumerate() {
+            number[leaf as usize] = Some(i as u32);
+        }
+        let mut part = HardCircuit {
+            channels: CHANNELS,
+            boundary: self.boundary,
+            gates: Vec::new(),
+            outputs: Vec::new(),
+        };
+        let mut inside = vec![false; number.len()];
+        for &node in &window.gates {
+            let gate = self.gates[node as usize - inputs];
+            let (a, b) = (number[gate.a as usize]?, number[gate.b as usize]?);
+            number[node as usize] = Some((own + part.gates.len()) as u32);
+            inside[node as usize] = true;
+            part.gates.push(Gate { op: gate.op, a, b });
+        }
+        // What is read from outside.
+        let mut wanted = vec![false; number.len()];
+        for &o in &self.outputs {
+            wanted[o as usize] = inside[o as usize];
+        }
+        for (i, gate) in self.gates.iter().enumerate() {
+            if !inside[inputs + i] {
+                for n in [gate.a as usize, gate.b as usize] {
+                    wanted[n] |= inside[n];
+                }
+            }
+        }
+        let wanted: Vec<u32> = (0..)
+            .zip(&wanted)
+            .filter_map(|(n, &w)| w.then_some(n))
+            .collect();
+        part.outputs = wanted.iter().filter_map(|&n| number[n as usize]).collect();
+        let smaller = part.fold(true).prune().resubstitute_within(PATIENCE);
+        if smaller.gates.len() >= part.gates.len() {
+            return None;
+        }
+        // New gates after all others; then everything in order.
+        let mut gates = self.gates.clone();
+        let first = (inputs + gates.len()) as u32;
+        let outside = |n: u32| match (n as usize).checked_sub(own) {
+            None => window.leaves[n as usize],
+            Some(i) => first + i as u32,
+        };
+        for gate in &smaller.gates {
+            gates.push(Gate {
+                op: gate.op,
+                a: outside(gate.a),
+                b: outside(gate.b),
+            });
+        }
+        let mut moved: Vec<u32> = (0..(inputs + gates.len()) as u32).collect();
+        for (&node, &output) in wanted.iter().zip(&smaller.outputs) {
+            moved[node as usize] = outside(output);
+        }
+        for gate in &mut gates {
+            (gate.a, gate.b) = (moved[gate.a as usize], moved[gate.b as usize]);
+        }
+        let outputs = self.outputs.iter().map(|&o| moved[o as usize]).collect();
+        let changed = HardCircuit {
+            gates,
+            outputs,
+            ..*self
+        };
+        Some(changed.in_order().fold(true).prune())
+    }
+
+    /// The gates that outputs need, each after what it reads.
+    fn in_order(&self) -> Self {
+        let inputs = self.inputs();
+        let mut number: Vec<Option<u32>> = vec![None; inputs + self.gates.len()];
+        for i in 0..inputs {
+            number[i] = Some(i as u32);
+        }
+        let mut gates = Vec::new();
+        let mut open = self.outputs.clone();
+        while let Some(&node) = open.last() {
+            if number[node as usize].is_some() {
+                open.pop();
+                continue;
+            }
+            let gate = self.gates[node as usize - inputs];
+            match (number[gate.a as usize], number[gate.b as usize]) {
+                (Some(a), Some(b)) => {
+                    number[node as usize] = Some((inputs + gates.len()) as u32);
+                    gates.push(Gate { op: gate.op, a, b });
+                    open.pop();
+                }
+                (None, _) => open.push(gate.a),
+                _ => open.push(gate.b),
+            }
+        }
+        let numbered = |&o: &u32| number[o as usize].expect("outputs were visited");
+        HardCircuit {
+            outputs: self.outputs.iter().map(numbered).collect(),
+            gates,
+            ..*self
+        }
+    }
+}
