@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use crate::graph::{
-    DagNN, DagSpec, EdgeRules, Features, Graph, GraphBatch, GraphLayerSpec, GraphNetwork,
+    DagNN, DagSpec, EdgeRules, Features, Graph, GraphBatch, GraphNetwork,
     GraphSpec, data, propagate_mean,
 };
+use crate::layer::LayerSpec;
+use crate::layer::activation::EluSpec;
 use crate::optim::OptimizerSpec;
 use crate::rng::Key;
 use crate::train::{Example, NamedTensor};
@@ -84,7 +86,7 @@ fn cora() -> crate::Result<(GraphBatch<f32>, Target<f32>)> {
     Ok((batch, Target::classes(classes).weighted(weights.collect())))
 }
 
-fn on_cora(device: BenchDevice, layers: Vec<GraphLayerSpec>) -> crate::Result<Prepared> {
+fn on_cora(device: BenchDevice, layers: Vec<LayerSpec>) -> crate::Result<Prepared> {
     let (input, target) = cora()?;
     let network = GraphNetwork::new(&GraphSpec::new(input.width(), layers))?;
     network.check(&input)?;
@@ -127,26 +129,22 @@ fn structure(batch: &GraphBatch<f32>) -> Vec<NamedTensor> {
 
 fn gcn(device: BenchDevice, hidden: usize) -> crate::Result<Prepared> {
     let layers = vec![
-        GraphLayerSpec::Dropout { p: 0.5 },
-        GraphLayerSpec::Gcn { out: hidden },
-        GraphLayerSpec::Relu {},
-        GraphLayerSpec::Dropout { p: 0.5 },
-        GraphLayerSpec::Gcn { out: 7 },
+        LayerSpec::dropout(0.5),
+        LayerSpec::gcn(hidden),
+        LayerSpec::relu(),
+        LayerSpec::dropout(0.5),
+        LayerSpec::gcn(7),
     ];
     on_cora(device, layers)
 }
 
 fn gat(device: BenchDevice) -> crate::Result<Prepared> {
-    let gat = |out, heads| GraphLayerSpec::Gat {
-        out,
-        heads,
-        dropout: 0.6,
-    };
+    let gat = |out, heads| LayerSpec::gat(out, heads, 0.6);
     let layers = vec![
-        GraphLayerSpec::Dropout { p: 0.6 },
+        LayerSpec::dropout(0.6),
         gat(8, 8),
-        GraphLayerSpec::Elu { alpha: 1.0 },
-        GraphLayerSpec::Dropout { p: 0.6 },
+        LayerSpec::Elu(EluSpec { alpha: 1.0 }),
+        LayerSpec::dropout(0.6),
         gat(7, 1),
     ];
     on_cora(device, layers)

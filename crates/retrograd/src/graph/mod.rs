@@ -6,7 +6,6 @@
 
 mod batch;
 mod bench;
-mod build;
 #[cfg(test)]
 mod checks;
 mod dag;
@@ -14,12 +13,11 @@ pub mod data;
 mod draft;
 pub mod draw;
 mod family;
-mod layer;
 #[cfg(test)]
 mod mistakes;
 mod network;
-mod ops;
-mod pattern;
+pub(crate) mod ops;
+pub(crate) mod pattern;
 mod sample;
 mod sinkhorn;
 mod spec;
@@ -29,8 +27,6 @@ pub mod task;
 mod tests;
 mod thresholds;
 mod transform;
-#[cfg(test)]
-mod wrong;
 
 pub use batch::{Features, GraphBatch, NodeValues};
 pub use dag::FAMILY as DAG_FAMILY;
@@ -41,6 +37,7 @@ pub use ops::propagate_mean;
 pub use pattern::{Pattern, Rows};
 pub use sample::{Sample, negative_pairs, roc_auc, sample_neighbours};
 pub use sinkhorn::{SinkhornLoss, SinkhornResult};
-pub use spec::{GraphLayerSpec, GraphSpec};
+pub use crate::layer::LayerSpec;
+pub use spec::GraphSpec;
 pub use structure::{Adjacency, Built, EdgeRule, EdgeRules, Graph, LOOP};
 pub use transform::{GraphTransformNet, Head, TransformSpec, encode_text, text_graph};

@@ -1,71 +1,155 @@
 //! Graph networks: a list of layers over the nodes of a batch of graphs.
 
-use super::batch::{Features, GraphBatch, NodeValues};
-use super::build::{Init, RowsOf};
-use super::layer::{Back, Context, Layer, LayerTape, pair_dot, pair_dot_backward, sized};
-use super::ops::{Aggregate, Coefficient, aggregate};
+use super::batch::{Features, GraphBatch};
 use super::spec::GraphSpec;
-use crate::rng::Key;
+use crate::layer::embedding::EmbeddingSpec;
+use crate::layer::spec::{Given, build};
+use crate::layer::{AnyLayer, LayerSpec};
+use crate::plan::{
+    Input, Layers, Place, Plan, Request, RowsOf, Tape, Value, new_id, set_buffer, wrap_layer,
+};
 use crate::verify::{Bundle, Case, FromBundle};
-use crate::{Batch, Error, Grads, Kernels, Layout, Model, Pass, Ready, Result, Scalar, parallel};
+use crate::{Batch, Buffer, Error, Grads, Layout, Model, Pass, Ready, Result, Scalar};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// A graph network built from a [`GraphSpec`].
 pub struct GraphNetwork {
-    pub(crate) spec: GraphSpec,
-    pub(crate) layers: Vec<Layer>,
-    /// Width of every layer's output, and what it has a row for.
-    pub(crate) widths: Vec<usize>,
-    pub(crate) rows_of: Vec<RowsOf>,
-    /// Each layer's tensors in the layout.
-    pub(crate) tensors_of: Vec<Range<usize>>,
-    pub(crate) layout: Layout,
-    pub(crate) init: Vec<Init>,
+    spec: GraphSpec,
+    pub(crate) places: Vec<Place>,
+    layout: Layout,
+    /// Tells plans of one network from those of another.
+    id: u64,
 }
 
 /// What a forward pass leaves for backward.
-pub struct GraphTape<T> {
-    pub(crate) layers: Vec<LayerTape<T>>,
-    partial: Vec<f32>,
-}
-
-impl<T> Default for GraphTape<T> {
-    fn default() -> Self {
-        GraphTape {
-            layers: Vec::new(),
-            partial: Vec::new(),
-        }
-    }
-}
+pub type GraphTape<T> = Tape<T>;
 
 impl GraphNetwork {
+    /// Builds and checks a network.
+    pub fn new(spec: &GraphSpec) -> Result<Self> {
+        if spec.family != "graph" {
+            return Err(Error::invalid("family", &spec.family, "graph"));
+        }
+        let embeds = matches!(spec.layers.first(), Some(LayerSpec::Embedding(_)));
+        match (spec.features, embeds) {
+            (Some(0), _) => return Err(Error::invalid("features", 0, "at least 1")),
+            (None, false) if !spec.layers.is_empty() => {
+                return Err(Error::invalid(
+                    "features",
+                    "nothing",
+                    "the number of features per node, or an embedding as the first layer",
+                ));
+            }
+            (Some(n), true) => {
+                return Err(Error::invalid(
+                    "features",
+                    n,
+                    "no features where the first layer is an embedding",
+                ));
+            }
+            _ => {}
+        }
+        let features: Vec<usize> = spec.features.into_iter().collect();
+        let given = Given {
+            shape: &features,
+            rows: RowsOf::Nodes,
+            edge_features: Some(spec.edge_features),
+        };
+        let (places, layout) = build(&spec.layers, &given)?;
+        let is_gcn = |layer: &LayerSpec| matches!(layer, LayerSpec::Gcn(_));
+        if spec.edge_weight && !spec.layers.iter().any(is_gcn) {
+            return Err(Error::invalid(
+                "edge_weight",
+                "true",
+                "a gcn layer, which uses the weights",
+            ));
+        }
+        Ok(GraphNetwork {
+            spec: spec.clone(),
+            places,
+            layout,
+            id: new_id(),
+        })
+    }
+
+    /// The same network with one layer replaced by what `wrap` makes of it.
+    pub(crate) fn wrapping(
+        mut self,
+        layer: usize,
+        wrap: impl FnOnce(Box<dyn AnyLayer>) -> Box<dyn AnyLayer>,
+    ) -> Self {
+        wrap_layer(&mut self.places, layer, wrap);
+        self.id = new_id();
+        self
+    }
+
+    fn layers(&self) -> Layers<'_> {
+        Layers {
+            places: &self.places,
+            layout: &self.layout,
+            id: self.id,
+        }
+    }
+
+    /// The plan of a kind of step.
+    pub(crate) fn plan(&self, params: bool, input: bool, fuse: bool) -> Plan {
+        let request = Request {
+            params,
+            input,
+            fuse,
+        };
+        Plan::new(&self.places, &self.layout, request)
+    }
+
     /// What it was built from.
     pub fn spec(&self) -> &GraphSpec {
         &self.spec
     }
 
+    /// The embedding that it begins with, if it does.
+    pub(crate) fn embedding(&self) -> Option<&EmbeddingSpec> {
+        match self.spec.layers.first() {
+            Some(LayerSpec::Embedding(embedding)) => Some(embedding),
+            _ => None,
+        }
+    }
+
+    fn last(&self) -> &Place {
+        self.places.last().expect("at least one layer")
+    }
+
+    /// What the output has a row for.
+    fn rows(&self) -> RowsOf {
+        self.last().rows
+    }
+
+    /// The width of a layer's rows.
+    pub(crate) fn width_of(&self, layer: usize) -> usize {
+        self.places[layer].shape.iter().product()
+    }
+
     /// The width of a row of the output.
     pub fn output_width(&self) -> usize {
-        *self.widths.last().expect("at least one layer")
+        self.width_of(self.places.len() - 1)
     }
 
     /// Whether the output has a row per node, not per graph or pair.
     pub fn outputs_nodes(&self) -> bool {
-        self.rows_of.last() == Some(&RowsOf::Nodes)
+        self.rows() == RowsOf::Nodes
     }
 
     /// The number of output rows for a batch.
     pub fn output_rows<T: Scalar>(&self, batch: &GraphBatch<T>) -> usize {
-        rows(*self.rows_of.last().expect("at least one layer"), batch)
+        input(batch).rows(self.rows())
     }
 
     /// Whether a batch fits: done once where it is built; kernels trust it.
     pub fn check<T: Scalar>(&self, batch: &GraphBatch<T>) -> Result<()> {
         let spec = &self.spec;
-        match (batch.features(), self.layers.first()) {
-            (Features::Ids(_), Some(Layer::Embedding { tensor, .. })) => {
-                let vocabulary = self.layout.tensors()[*tensor].shape[0];
+        match (batch.features(), self.embedding()) {
+            (Features::Ids(_), Some(EmbeddingSpec { vocabulary, .. })) => {
+                let vocabulary = *vocabulary;
                 if batch.width() != vocabulary {
                     return Err(Error::invalid(
                         "node ids",
@@ -81,7 +165,7 @@ impl GraphNetwork {
                     "a network that begins with an embedding",
                 ));
             }
-            (_, Some(Layer::Embedding { .. })) => {
+            (_, Some(_)) => {
                 return Err(Error::invalid(
                     "node features",
                     "features",
@@ -100,23 +184,7 @@ impl GraphNetwork {
             }
         }
         if let Features::Sparse(_) = batch.features() {
-            let first = self
-                .layers
-                .iter()
-                .position(|l| !matches!(l, Layer::Dropout(_)));
-            let reads = first.map(|i| &self.layers[i]);
-            let fits = matches!(
-                reads,
-                Some(Layer::Convolution(_) | Layer::Gat(_) | Layer::GatV2(_) | Layer::Dense(_))
-            );
-            if !fits {
-                return Err(Error::invalid(
-                    "node features",
-                    "sparse",
-                    "dense ones: the first layer after dropout must be a gcn, sage, gin, gat, \
-                     gatv2, message_passing or dense layer to read sparse features",
-                ));
-            }
+            self.check_sparse()?;
         }
         if batch.edge_weights().is_some() != spec.edge_weight {
             return Err(Error::invalid(
@@ -135,253 +203,55 @@ impl GraphNetwork {
                 format!("{}, as the network was built for", spec.edge_features),
             ));
         }
-        if self.rows_of.last() == Some(&RowsOf::Pairs) && batch.pairs().is_empty() {
+        if self.rows() == RowsOf::Pairs && batch.pairs().is_empty() {
             return Err(Error::invalid("pairs", "none", "pairs of nodes to score"));
+        }
+        Ok(())
+    }
+
+    /// Whether the layers can read sparse features.
+    fn check_sparse(&self) -> Result<()> {
+        let keeps = |place: &&Place| place.layer.keeps_sparse();
+        let sparse = self.places.iter().take_while(keeps).count();
+        let reads = self.places.get(sparse);
+        if !reads.is_some_and(|place| place.layer.reads_sparse()) {
+            return Err(Error::invalid(
+                "node features",
+                "sparse",
+                "dense ones: the first layer after dropout must be a gcn, sage, gin, gat, \
+                 gatv2, message_passing or dense layer to read sparse features",
+            ));
+        }
+        let is_sparse = |value: Value| match value {
+            Value::Input => true,
+            Value::Of(layer) => layer < sparse,
+        };
+        let skip = self.places.iter().position(|p| p.with.is_some_and(is_sparse));
+        if let Some(layer) = skip {
+            return Err(Error::invalid(
+                "node features",
+                "sparse",
+                format!(
+                    "dense ones: layers[{layer}] ({}) reads them as they are",
+                    self.places[layer].kind
+                ),
+            ));
         }
         Ok(())
     }
 
     /// The rows after layer `layer` (all layers but the last, say, are the nodes' embedding).
     pub fn layer_output<'t, T>(&self, tape: &'t GraphTape<T>, layer: usize) -> &'t [T] {
-        &tape.layers[layer].output
-    }
-
-    fn context<'a, T: Scalar>(
-        params: &'a [T],
-        batch: &'a GraphBatch<T>,
-        pass: &'a Pass,
-        index: usize,
-    ) -> Context<'a, T> {
-        Context {
-            params,
-            batch,
-            pass,
-            fast: pass.kernels == Kernels::Fast,
-            index: index as u64,
-        }
-    }
-
-    /// What layer `index` reads: the batch's features, or the output of the layer before it, which
-    /// is sparse as long as only dropout stands before it.
-    fn input_of<'a, T: Scalar>(
-        &self,
-        index: usize,
-        batch: &'a GraphBatch<T>,
-        before: &'a [LayerTape<T>],
-    ) -> NodeValues<'a, T> {
-        if index == 0 {
-            return batch.rows();
-        }
-        let values = &before[index - 1].output[..];
-        match batch.features() {
-            Features::Sparse(pattern)
-                if self.layers[..index]
-                    .iter()
-                    .all(|l| matches!(l, Layer::Dropout(_))) =>
-            {
-                NodeValues::Sparse(pattern, values)
-            }
-            _ => NodeValues::Dense(values),
-        }
-    }
-
-    fn forward_layer<T: Scalar>(
-        &self,
-        c: &Context<'_, T>,
-        x: NodeValues<'_, T>,
-        before: &[LayerTape<T>],
-        tape: &mut LayerTape<T>,
-    ) {
-        let index = c.index as usize;
-        // Layers that need every element read dense rows; `check` saw to it.
-        let dense = match x {
-            NodeValues::Dense(x) | NodeValues::Sparse(_, x) => x,
-        };
-        match &self.layers[index] {
-            Layer::Embedding { tensor, out } => {
-                let Features::Ids(pattern) = c.batch.features() else {
-                    unreachable!("checked: ids for an embedding")
-                };
-                let weight = &c.params[self.layout.tensors()[*tensor].range()];
-                let sum = Aggregate::new(&pattern.by_row, Coefficient::One);
-                let y = sized(&mut tape.output, c.graph().nodes() * out);
-                aggregate(&sum, weight, *out, y, c.fast);
-            }
-            Layer::Convolution(layer) => layer.forward(c, x, tape),
-            Layer::Gine(layer) => layer.forward(c, dense, tape),
-            Layer::Gat(layer) => layer.forward(c, x, tape),
-            Layer::GatV2(layer) => layer.forward(c, x, tape),
-            Layer::SelfAttention(layer) => layer.forward(c, dense, tape),
-            Layer::LayerNorm(layer) => layer.forward(c, dense, tape),
-            Layer::Pool(layer) => layer.forward(c, dense, tape),
-            Layer::Dense(linear) => {
-                let rows = rows(self.rows_of[index], c.batch);
-                let y = sized(&mut tape.output, rows * linear.outputs);
-                linear.forward(c, x, y, false);
-            }
-            Layer::Activation(activation) => {
-                let y = sized(&mut tape.output, dense.len());
-                activation.forward(dense, y, c.kernels());
-            }
-            Layer::Dropout(dropout) => dropout.forward(c, dense, tape),
-            Layer::Add { with } => {
-                let y = sized(&mut tape.output, dense.len());
-                let other = &before[*with].output;
-                for ((y, &a), &b) in y.iter_mut().zip(dense).zip(other) {
-                    *y = a + b;
-                }
-            }
-            Layer::PairDot { width } => {
-                let y = sized(&mut tape.output, c.batch.pairs().len());
-                pair_dot(c.batch.pairs(), dense, *width, y);
-            }
-        }
-    }
-
-    fn backward_layer<T: Scalar>(
-        &self,
-        b: &mut Back<'_, T>,
-        x: NodeValues<'_, T>,
-        tape: &mut LayerTape<T>,
-        d_y: &[T],
-        d_x: Option<&mut [T]>,
-    ) {
-        let index = b.c.index as usize;
-        let dense = match x {
-            NodeValues::Dense(x) | NodeValues::Sparse(_, x) => x,
-        };
-        match &self.layers[index] {
-            Layer::Embedding { tensor, out } => {
-                let batch = b.c.batch;
-                let fast = b.c.fast;
-                let Features::Ids(pattern) = batch.features() else {
-                    unreachable!("checked: ids for an embedding")
-                };
-                if let Some(d_weight) = b.gradient(*tensor) {
-                    let sum = Aggregate::new(&pattern.by_column, Coefficient::One).adding();
-                    aggregate(&sum, d_y, *out, d_weight, fast);
-                }
-            }
-            Layer::Convolution(layer) => layer.backward(b, x, tape, d_y, d_x),
-            Layer::Gine(layer) => layer.backward(b, dense, tape, d_y, d_x),
-            Layer::Gat(layer) => layer.backward(b, x, tape, d_y, d_x),
-            Layer::GatV2(layer) => layer.backward(b, x, tape, d_y, d_x),
-            Layer::SelfAttention(layer) => layer.backward(b, dense, tape, d_y, d_x),
-            Layer::LayerNorm(layer) => layer.backward(b, tape, d_y, d_x),
-            Layer::Pool(layer) => {
-                if let Some(d_x) = d_x {
-                    layer.backward(&b.c, tape, d_y, d_x);
-                }
-            }
-            Layer::Dense(linear) => {
-                linear.backward_params(b, x, d_y);
-                if let Some(d_x) = d_x {
-                    linear.backward_input(&b.c, x, d_y, d_x, false);
-                }
-            }
-            Layer::Activation(activation) => {
-                if let Some(d_x) = d_x {
-                    let kernels = b.c.kernels();
-                    activation.backward(dense, &tape.output, d_y, d_x, kernels);
-                }
-            }
-            Layer::Dropout(dropout) => {
-                if let Some(d_x) = d_x {
-                    dropout.backward(&b.c, tape, d_y, d_x);
-                }
-            }
-            Layer::Add { .. } => {
-                if let Some(d_x) = d_x {
-                    d_x.copy_from_slice(d_y);
-                }
-            }
-            Layer::PairDot { width } => {
-                if let Some(d_x) = d_x {
-                    pair_dot_backward(b.c.batch.pairs(), dense, *width, d_y, d_x);
-                }
-            }
-        }
-    }
-
-    fn start_backward<T: Scalar>(&self, tape: &mut GraphTape<T>, d_output: &[T]) {
-        let last = tape.layers.last_mut().expect("at least one layer");
-        parallel::copy(d_output, sized(&mut last.d_output, d_output.len()));
-    }
-
-    /// Backward of one layer; those above it are done.
-    fn backward_at<T: Scalar>(
-        &self,
-        index: usize,
-        lowest: usize,
-        params: &[T],
-        input: &GraphBatch<T>,
-        pass: &Pass,
-        tape: &mut GraphTape<T>,
-        gradients: &mut Gradients<'_, T>,
-    ) {
-        let (before, rest) = tape.layers.split_at_mut(index);
-        // Later layers that add this one's output pass their gradient on as it is.
-        let (own, later) = rest.split_first_mut().expect("this layer");
-        for (k, layer) in self.layers[index + 1..].iter().enumerate() {
-            if matches!(layer, Layer::Add { with } if *with == index) {
-                for (d, &more) in own.d_output.iter_mut().zip(&later[k].d_output) {
-                    *d += more;
-                }
-            }
-        }
-        let d_y = std::mem::take(&mut own.d_output);
-        // The gradient of what it reads goes to the layer before it, whose output is borrowed
-        // beside it.
-        let mut d_before = match before.last_mut() {
-            Some(layer) if index > lowest => {
-                let mut d = std::mem::take(&mut layer.d_output);
-                d.resize(layer.output.len(), T::ZERO);
-                Some(d)
-            }
-            _ => None,
-        };
-        let d_x = match (&mut d_before, index) {
-            (Some(d), _) => Some(&mut d[..]),
-            (None, 0) => gradients.features.as_deref_mut(),
-            _ => None,
-        };
-        let mut b = Back {
-            c: Self::context(params, input, pass, index),
-            layout: &self.layout,
-            d_params: gradients.params.as_deref_mut(),
-            d_edge_weights: gradients.edge_weights.as_deref_mut(),
-            d_edge_features: gradients.edge_features.as_deref_mut(),
-            partial: &mut tape.partial,
-        };
-        let x = self.input_of(index, input, before);
-        self.backward_layer(&mut b, x, own, &d_y, d_x);
-        own.d_output = d_y;
-        if let (Some(d), Some(layer)) = (d_before, before.last_mut()) {
-            layer.d_output = d;
-        }
-    }
-
-    /// The lowest layer with a parameter to train, or none.
-    fn first_trained(&self) -> Option<usize> {
-        let first = self.layout.tensors().iter().position(|t| !t.frozen)?;
-        self.tensors_of.iter().position(|t| t.contains(&first))
+        self.layers().layer_output(layer, tape)
     }
 }
 
-/// Where the gradients of a backward pass go.
-struct Gradients<'a, T> {
-    params: Option<&'a mut [T]>,
-    features: Option<&'a mut [T]>,
-    edge_weights: Option<&'a mut [T]>,
-    edge_features: Option<&'a mut [T]>,
-}
-
-/// Rows of an output.
-fn rows<T: Scalar>(of: RowsOf, batch: &GraphBatch<T>) -> usize {
-    match of {
-        RowsOf::Nodes => batch.graph().nodes(),
-        RowsOf::Graphs => batch.graph().graphs(),
-        RowsOf::Pairs => batch.pairs().len(),
+/// A batch as the layers are given it.
+fn input<T: Scalar>(batch: &GraphBatch<T>) -> Input<'_, T> {
+    Input {
+        values: &batch.values()[..batch.feature_values()],
+        samples: batch.graph().nodes(),
+        batch: Some(batch),
     }
 }
 
@@ -398,126 +268,60 @@ impl Model for GraphNetwork {
     }
 
     fn first_layer(&self) -> String {
-        match self.spec.layers.first() {
-            Some(layer) => format!("layer 0, {},", super::build::kind_of(layer)),
-            None => "the model".into(),
-        }
+        format!("layer 0, {},", self.places[0].kind)
     }
 
     fn init(&self, seed: u64) -> Vec<f32> {
-        let mut params = vec![0.0; self.layout.len()];
-        for (k, (tensor, init)) in self.layout.tensors().iter().zip(&self.init).enumerate() {
-            let mut stream = Key::new(seed).purpose("init").index(k as u64).stream();
-            init.fill(&mut stream, &mut params[tensor.range()]);
-        }
-        params
+        let stream = |_, _, tensor| tensor;
+        self.layers().init(seed, stream)
     }
 
     fn forward<T: Scalar>(
         &self,
         params: &[T],
-        input: &GraphBatch<T>,
+        batch: &GraphBatch<T>,
         pass: &Pass,
         tape: &mut GraphTape<T>,
     ) {
-        tape.layers
-            .resize_with(self.layers.len(), LayerTape::default);
-        for index in 0..self.layers.len() {
-            let (before, rest) = tape.layers.split_at_mut(index);
-            let x = self.input_of(index, input, before);
-            let c = Self::context(params, input, pass, index);
-            self.forward_layer(&c, x, before, &mut rest[0]);
-        }
+        self.layers().forward(params, input(batch), pass, tape);
     }
 
     fn output<'t, T: Scalar>(&self, tape: &'t GraphTape<T>) -> &'t [T] {
-        tape.layers.last().map_or(&[], |layer| &layer.output)
+        self.layers().output(tape)
     }
 
     fn backward<T: Scalar>(
         &self,
         params: &[T],
-        input: &GraphBatch<T>,
+        batch: &GraphBatch<T>,
         pass: &Pass,
         tape: &mut GraphTape<T>,
         d_output: &[T],
         grads: Grads<'_, T>,
     ) {
-        let Grads {
-            params: mut d_params,
-            input: mut d_input,
-            accumulate,
-        } = grads;
-        if let Some(d) = d_params.as_deref_mut()
-            && !accumulate
-        {
-            parallel::fill(d, T::ZERO);
-        }
-        // What is below the lowest layer with something to train costs nothing.
-        let lowest = match (&d_input, self.first_trained()) {
-            (Some(_), _) => 0,
-            (None, Some(layer)) if d_params.is_some() => layer,
-            _ => return,
-        };
-        if let Some(d) = d_input.as_deref_mut() {
-            d.fill(T::ZERO);
-        }
-        let (mut d_features, mut d_weights, mut d_edges) = (None, None, None);
-        if let Some(d) = d_input {
-            let (features, rest) = d.split_at_mut(input.feature_values());
-            let weights = input.edge_features_start() - input.feature_values();
-            let (w, e) = rest.split_at_mut(weights);
-            d_features = Some(features);
-            d_weights = input.edge_weights().map(|_| w);
-            d_edges = (!e.is_empty()).then_some(e);
-        }
-        self.start_backward(tape, d_output);
-        for index in (lowest..self.layers.len()).rev() {
-            let mut gradients = Gradients {
-                params: d_params.as_deref_mut(),
-                features: d_features.as_deref_mut(),
-                edge_weights: d_weights.as_deref_mut(),
-                edge_features: d_edges.as_deref_mut(),
-            };
-            self.backward_at(index, lowest, params, input, pass, tape, &mut gradients);
-        }
+        let input = input(batch);
+        self.layers()
+            .backward(params, input, pass, tape, d_output, grads);
     }
 
     fn backward_then<T: Scalar>(
         &self,
         params: &mut [T],
-        input: &GraphBatch<T>,
+        batch: &GraphBatch<T>,
         pass: &Pass,
         tape: &mut GraphTape<T>,
         d_output: &[T],
         d_params: &mut [T],
         ready: Ready<'_, T>,
     ) {
-        parallel::fill(d_params, T::ZERO);
-        // Where the parameters begin that have been reported.
-        let mut reported = params.len();
-        if let Some(lowest) = self.first_trained() {
-            self.start_backward(tape, d_output);
-            for index in (lowest..self.layers.len()).rev() {
-                let mut gradients = Gradients {
-                    params: Some(&mut *d_params),
-                    features: None,
-                    edge_weights: None,
-                    edge_features: None,
-                };
-                self.backward_at(index, lowest, params, input, pass, tape, &mut gradients);
-                if let Some(tensor) = self.layout.tensors()[self.tensors_of[index].clone()].first()
-                {
-                    let first = tensor.range().start;
-                    ready(first..reported, params, d_params);
-                    reported = first;
-                }
-            }
-        }
-        if reported > 0 {
-            // Frozen ones below the lowest that is trained.
-            ready(0..reported, params, d_params);
-        }
+        let input = input(batch);
+        self.layers()
+            .backward_then(params, input, pass, tape, d_output, d_params, ready);
+    }
+
+    fn plan_text(&self) -> String {
+        let plan = self.plan(true, false, true);
+        plan.text(&self.places, &self.layout)
     }
 
     /// There is none.
@@ -540,24 +344,27 @@ impl Model for GraphNetwork {
     fn pattern<T: Scalar>(
         &self,
         _: &[T],
-        input: &GraphBatch<T>,
+        batch: &GraphBatch<T>,
         tape: &GraphTape<T>,
         pattern: &mut Vec<u32>,
     ) {
-        for (index, layer) in self.layers.iter().enumerate() {
-            let own = &tape.layers[index];
-            let x = match self.input_of(index, input, &tape.layers) {
-                NodeValues::Dense(x) | NodeValues::Sparse(_, x) => x,
-            };
-            match layer {
-                Layer::Convolution(layer) => layer.pattern(&own.saved, pattern),
-                Layer::Gine(layer) => layer.pattern(input.graph(), x, &own.saved, pattern),
-                Layer::Gat(layer) => layer.pattern(input.graph(), &own.attention, pattern),
-                Layer::GatV2(layer) => layer.pattern(input.graph(), &own.attention, pattern),
-                Layer::Pool(layer) => layer.pattern(own, pattern),
-                Layer::Activation(activation) => activation.pattern(x, pattern),
-                _ => {}
-            }
+        for layer in 0..self.places.len() {
+            let input = input(batch);
+            self.layers().pattern(layer, input, tape, pattern);
+        }
+    }
+
+    fn buffers(&self) -> Vec<Buffer> {
+        self.layers().buffers()
+    }
+
+    fn set_buffer(&mut self, buffer: &Buffer) -> Result<()> {
+        set_buffer(&mut self.places, buffer)
+    }
+
+    fn absorb(&mut self, tape: &GraphTape<f32>) {
+        for (place, saved) in self.places.iter_mut().zip(&tape.saved) {
+            place.layer.absorb(saved, tape.samples);
         }
     }
 }
@@ -585,11 +392,11 @@ impl FromBundle for GraphNetwork {
                 GraphBatch::dense(graph, width, x.values.clone())?
             }
             None => {
-                let Some(Layer::Embedding { tensor, .. }) = model.layers.first() else {
+                let Some(embedding) = model.embedding() else {
                     return Err(Error::file(&bundle.path, "input", "neither x nor ids fit"));
                 };
-                let vocabulary = model.layout.tensors()[*tensor].shape[0];
-                GraphBatch::ids(graph, vocabulary, &bundle.indices("input/ids")?)?
+                let ids = bundle.indices("input/ids")?;
+                GraphBatch::ids(graph, embedding.vocabulary, &ids)?
             }
         };
         if let Some(weights) = bundle.get("input/edge_weight") {

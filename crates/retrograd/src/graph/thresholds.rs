@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use crate::graph::{
-    DagNN, DagSpec, EdgeRules, Graph, GraphBatch, GraphLayerSpec, GraphNetwork, GraphSpec,
+    DagNN, DagSpec, EdgeRules, Graph, GraphBatch, GraphNetwork, GraphSpec,
     propagate_mean,
 };
+use crate::layer::LayerSpec;
 use crate::rng::Key;
 use crate::{Grads, Model, Pass};
 
@@ -26,10 +27,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         build: |device, _| {
             layer(
                 device,
-                GraphLayerSpec::Dense {
-                    out: 16,
-                    bias: true,
-                },
+                LayerSpec::dense(16),
                 256,
                 1,
             )
@@ -38,56 +36,36 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "threshold-dropout",
         about: "dropout of 6144 numbers, forward and backward",
-        build: |device, _| layer(device, GraphLayerSpec::Dropout { p: 0.5 }, 384, 1),
+        build: |device, _| layer(device, LayerSpec::dropout(0.5), 384, 1),
     },
     Workload {
         name: "threshold-gat",
         about: "a GAT of 4096 slots, forward and backward: 512 nodes, 7 edges each",
         build: |device, _| {
-            let (out, heads, dropout) = (8, 1, 0.0);
-            layer(
-                device,
-                GraphLayerSpec::Gat {
-                    out,
-                    heads,
-                    dropout,
-                },
-                512,
-                1,
-            )
+            layer(device, LayerSpec::gat(8, 1, 0.0), 512, 1)
         },
     },
     Workload {
         name: "threshold-gatv2",
         about: "a GATv2 of 2048 slots, 4 wide, forward and backward: 256 nodes, 7 edges each",
         build: |device, _| {
-            let (out, heads, dropout) = (4, 1, 0.0);
-            layer(
-                device,
-                GraphLayerSpec::GatV2 {
-                    out,
-                    heads,
-                    dropout,
-                },
-                256,
-                1,
-            )
+            layer(device, LayerSpec::gatv2(4, 1, 0.0), 256, 1)
         },
     },
     Workload {
         name: "threshold-gine",
         about: "a GINE of 1024 edges, 16 wide, forward and backward",
-        build: |device, _| layer(device, GraphLayerSpec::Gine { out: 16 }, 147, 1),
+        build: |device, _| layer(device, LayerSpec::gine(16), 147, 1),
     },
     Workload {
         name: "threshold-self-attention",
         about: "self-attention of 4096 scores, forward and backward: 4 graphs of 32 nodes",
-        build: |device, _| layer(device, GraphLayerSpec::SelfAttention { heads: 1 }, 128, 4),
+        build: |device, _| layer(device, LayerSpec::self_attention(1), 128, 4),
     },
     Workload {
         name: "threshold-pool",
         about: "the sums of 64 graphs of 16 nodes, 16 wide, forward and backward",
-        build: |device, _| layer(device, GraphLayerSpec::SumPool {}, 1024, 64),
+        build: |device, _| layer(device, LayerSpec::sum_pool(), 1024, 64),
     },
     Workload {
         name: "threshold-dag",
@@ -130,11 +108,11 @@ fn aggregate(device: BenchDevice) -> crate::Result<Prepared> {
 
 fn layer(
     device: BenchDevice,
-    layer: GraphLayerSpec,
+    layer: LayerSpec,
     nodes: usize,
     graphs: usize,
 ) -> crate::Result<Prepared> {
-    let edge_features = if matches!(layer, GraphLayerSpec::Gine { .. }) {
+    let edge_features = if matches!(layer, LayerSpec::Gine(_)) {
         4
     } else {
         0

@@ -19,8 +19,10 @@ use serde::{Deserialize, Serialize};
 
 use super::batch::GraphBatch;
 use super::network::{GraphNetwork, GraphTape};
-use super::spec::{GraphLayerSpec, GraphSpec};
+use super::spec::GraphSpec;
 use super::structure::Graph;
+use crate::layer::LayerSpec;
+use crate::layer::activation::LeakyReluSpec;
 use crate::optim::OptimizerSpec;
 use crate::train::{Clip, Lesson, StepError, Stepper};
 use crate::{Error, Grads, Loss, Model, Pass, Result, Target, parallel};
@@ -59,33 +61,27 @@ pub struct TransformSpec {
 impl TransformSpec {
     /// The layers.
     pub fn to_graph_spec(&self) -> GraphSpec {
-        let mut layers = vec![GraphLayerSpec::Embedding {
-            vocabulary: self.vocabulary,
-            out: self.embedding,
-        }];
+        let mut layers = vec![LayerSpec::embedding(self.vocabulary, self.embedding)];
         let mut before = self.embedding;
         for &width in &self.widths {
-            let from = layers.len() - 1;
-            layers.push(GraphLayerSpec::MessagePassing { out: width });
-            layers.push(GraphLayerSpec::LeakyRelu { slope: 0.01 });
+            let from = layers.len() as i64 - 1;
+            layers.push(LayerSpec::message_passing(width));
+            layers.push(LayerSpec::LeakyRelu(LeakyReluSpec { slope: 0.01 }));
             if width == before {
-                layers.push(GraphLayerSpec::Add { with: from });
+                layers.push(LayerSpec::add(from));
             }
             before = width;
         }
         if let Some(heads) = self.attention_heads {
-            let from = layers.len() - 1;
-            layers.push(GraphLayerSpec::LayerNorm {});
-            layers.push(GraphLayerSpec::SelfAttention { heads });
-            layers.push(GraphLayerSpec::Add { with: from });
+            let from = layers.len() as i64 - 1;
+            layers.push(LayerSpec::layer_norm());
+            layers.push(LayerSpec::self_attention(heads));
+            layers.push(LayerSpec::add(from));
         }
         if self.head == Head::Graphs {
-            layers.push(GraphLayerSpec::MeanPool {});
+            layers.push(LayerSpec::mean_pool());
         }
-        layers.push(GraphLayerSpec::Dense {
-            out: self.out,
-            bias: true,
-        });
+        layers.push(LayerSpec::dense(self.out));
         GraphSpec {
             features: None,
             ..GraphSpec::new(0, layers)
@@ -153,7 +149,7 @@ impl GraphTransformNet {
         self.network
             .forward(&self.stepper.params, batch, &Pass::inference(), &mut tape);
         let layers = &self.network.spec().layers;
-        let pooled = layers.contains(&GraphLayerSpec::MeanPool {});
+        let pooled = layers.contains(&LayerSpec::mean_pool());
         let last = layers.len() - if pooled { 3 } else { 2 };
         Ok(self.network.layer_output(&tape, last).to_vec())
     }

@@ -1,8 +1,12 @@
-//! What a layer is to a network; one folder per layer kind.
+//! What a layer is to a network or a graph network; one folder per layer kind.
 //!
 //! A layer reads x, writes y, and in backward turns d_y into the gradients of its tensors (added
 //! to what is there) and d_x (overwritten). Up to `TENSORS` tensors, in fixed slots; an absent
 //! one is an empty slice. What is not wanted, because it is frozen or nobody asks, is `None`.
+//!
+//! Layers that read rows one by one (dense, norms, dropout, activations, sums) are the same in
+//! networks and in graph networks. Those that look at a graph find it, and whether x is sparse, in
+//! [`Around`]; [`graph`] has what they share.
 
 pub mod activation;
 pub mod add;
@@ -11,13 +15,22 @@ pub mod conv2d;
 pub mod conv_transpose2d;
 pub mod dense;
 pub mod dropout;
+pub mod embedding;
 pub mod flatten;
+pub mod gat;
+pub mod gatv2;
 pub mod gemm;
+pub mod gine;
+pub(crate) mod graph;
+pub mod graph_conv;
+pub mod graph_pool;
 pub mod kan;
 pub mod norm;
 pub mod normalize;
+pub mod pair_dot;
 pub(crate) mod pieces;
 pub mod pool;
+pub mod self_attention;
 pub(crate) mod spec;
 pub mod upsample;
 
@@ -27,16 +40,17 @@ use std::any::Any;
 
 use serde::{Deserialize, Serialize};
 
+use crate::graph::{GraphBatch, Pattern};
 use crate::rng::Stream;
 use crate::verify::Rounded;
 use crate::{Buffer, Pass, Result, Scalar};
 
 /// The most tensors that a layer has.
-pub(crate) const TENSORS: usize = 3;
+pub(crate) const TENSORS: usize = 7;
 
 /// A tensor that a layer wants in the flat vector.
 pub(crate) struct TensorSpec {
-    /// The name behind `N.`.
+    /// The name after `N.`.
     pub name: &'static str,
     /// PyTorch's shape.
     pub shape: Vec<usize>,
@@ -72,6 +86,55 @@ pub(crate) struct Saved<T> {
     pub indices: Vec<u32>,
     /// Workspace to work in; no meaning between calls.
     pub scratch: Vec<T>,
+    /// Named buffers of a kind that keeps more than that.
+    pub own: Own,
+}
+
+/// A layer kind's own struct of buffers, made when it is first asked for.
+#[derive(Default)]
+pub(crate) struct Own(Option<Box<dyn Any + Send>>);
+
+impl Own {
+    /// The buffers, empty ones at first.
+    pub fn of<S: Default + Any + Send>(&mut self) -> &mut S {
+        let own = self.0.get_or_insert_with(|| Box::new(S::default()));
+        own.downcast_mut().expect("one kind of layer keeps one kind of buffers")
+    }
+
+    /// The buffers that a forward left.
+    pub fn kept<S: Any>(&self) -> &S {
+        let own = self.0.as_ref().and_then(|own| own.downcast_ref());
+        own.expect("after a forward")
+    }
+}
+
+/// What a layer may look at beside its values: the graph that they belong to, in graph networks.
+pub(crate) struct Around<'a, T> {
+    pub batch: Option<&'a GraphBatch<T>>,
+    /// The places of x's values, where x is sparse.
+    pub sparse: Option<&'a Pattern>,
+}
+
+impl<T> Clone for Around<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Around<'_, T> {}
+
+impl<T> Around<'_, T> {
+    /// No graph.
+    pub const NOTHING: Self = Around {
+        batch: None,
+        sparse: None,
+    };
+}
+
+/// What a layer's forward saw and kept.
+pub(crate) struct Seen<'a, T> {
+    pub x: &'a [T],
+    pub saved: &'a Saved<T>,
+    pub around: Around<'a, T>,
 }
 
 /// A vector of exactly that length whose content will be overwritten; allocates only to grow.
@@ -93,10 +156,12 @@ pub(crate) struct Forward<'a, T> {
     /// The second value that a skip reads; empty elsewhere.
     pub other: &'a [T],
     pub y: &'a mut [T],
+    /// Samples, or rows, of x.
     pub samples: usize,
     pub saved: &'a mut Saved<T>,
     pub pass: &'a Pass,
-    /// Whether y is wanted behind a ReLU; only where the layer [takes one](Describe::takes_relu),
+    pub around: Around<'a, T>,
+    /// Whether y is wanted after a ReLU; only where the layer [takes one](Describe::takes_relu),
     /// and only of the fast kernels.
     pub relu: bool,
 }
@@ -109,9 +174,13 @@ pub(crate) struct Backward<'a, T> {
     pub other: &'a [T],
     pub y: &'a [T],
     pub d_y: &'a [T],
+    /// Samples, or rows, of x.
     pub samples: usize,
     pub saved: &'a mut Saved<T>,
     pub pass: &'a Pass,
+    pub around: Around<'a, T>,
+    /// The gradients of the edges' weights and features, added to.
+    pub d_edges: [Option<&'a mut [T]>; 2],
     /// Added to.
     pub d_params: [Option<&'a mut [T]>; TENSORS],
     /// Overwritten, or added to where `adds` says so.
@@ -120,15 +189,15 @@ pub(crate) struct Backward<'a, T> {
     pub d_other: Option<&'a mut [T]>,
     /// Whether d_x and d_other are added to; only where the layer [can](Describe::adds).
     pub adds: [bool; 2],
-    /// Whether forward put a ReLU behind this layer: y and d_y are those of the ReLU.
+    /// Whether forward put a ReLU after this layer: y and d_y are those of the ReLU.
     pub relu: bool,
 }
 
 /// What doesn't depend on the scalar.
 pub(crate) trait Describe {
     /// The tensors by slot.
-    fn tensors(&self) -> [Option<TensorSpec>; TENSORS] {
-        [None, None, None]
+    fn tensors(&self) -> Vec<Option<TensorSpec>> {
+        Vec::new()
     }
 
     /// Initial values of a slot's tensor, in PyTorch's order.
@@ -137,7 +206,7 @@ pub(crate) trait Describe {
         vec![0.0; len]
     }
 
-    /// What is saved but not trained; names behind `N.`.
+    /// What is saved but not trained; names after `N.`.
     fn buffers(&self) -> Vec<Buffer> {
         Vec::new()
     }
@@ -165,6 +234,16 @@ pub(crate) trait Describe {
 
     /// Whether backward can add to the gradients of what it reads instead of overwriting them.
     fn adds(&self) -> bool {
+        false
+    }
+
+    /// Whether it can read the non-zeros of sparse rows.
+    fn reads_sparse(&self) -> bool {
+        false
+    }
+
+    /// Whether what it writes is sparse at the same places, then.
+    fn keeps_sparse(&self) -> bool {
         false
     }
 
@@ -203,8 +282,8 @@ pub(crate) trait Layer<T: Scalar>: Describe {
     fn backward(&self, io: Backward<'_, T>);
 
     /// Appends what decides which smooth piece of the function the last forward was on.
-    fn pattern(&self, x: &[T], saved: &Saved<T>, pattern: &mut Vec<u32>) {
-        let _ = (x, saved, pattern);
+    fn pattern(&self, seen: Seen<'_, T>, pattern: &mut Vec<u32>) {
+        let _ = (seen, pattern);
     }
 }
 
@@ -232,6 +311,13 @@ pub(crate) fn uniform(len: usize, bound: f64, stream: &mut Stream) -> Vec<f32> {
     (0..len)
         .map(|_| stream.range(-bound, bound) as f32)
         .collect()
+}
+
+/// The same values of a matrix (out, in) whose weights are drawn in the order `[in][out]`, in
+/// PyTorch's order.
+pub(crate) fn transposed(values: &[f32], inputs: usize, outputs: usize) -> Vec<f32> {
+    let at = |k: usize| values[k % inputs * outputs + k / inputs];
+    (0..inputs * outputs).map(at).collect()
 }
 
 /// Checks a buffer's shape.
@@ -272,9 +358,14 @@ macro_rules! layers {
             }
         }
 
-        /// The models that the kinds are verified on.
+        /// The networks that the kinds are verified on.
         pub(crate) fn small_models() -> Vec<spec::Small> {
             [$(<$spec as Spec>::small()),*].concat()
+        }
+
+        /// The graph networks that the kinds are verified on.
+        pub(crate) fn small_graphs() -> Vec<spec::SmallGraph> {
+            [$(<$spec as Spec>::small_graphs()),*].concat()
         }
     };
 }
@@ -324,4 +415,30 @@ layers! {
     Tanh("tanh") = activation::TanhSpec;
     /// Logistic function.
     Sigmoid("sigmoid") = activation::SigmoidSpec;
+    /// A row per node from its id; the first layer of a graph network only.
+    Embedding("embedding") = embedding::EmbeddingSpec;
+    /// Kipf and Welling's convolution.
+    Gcn("gcn") = graph_conv::GcnSpec;
+    /// GraphSAGE with the mean of the in-neighbours.
+    Sage("sage") = graph_conv::SageSpec;
+    /// W · mean over self and in-neighbours + b.
+    MessagePassing("message_passing") = graph_conv::MessagePassingSpec;
+    /// Graph isomorphism network.
+    Gin("gin") = graph_conv::GinSpec;
+    /// GIN with edge features.
+    Gine("gine") = gine::GineSpec;
+    /// Graph attention.
+    Gat("gat") = gat::GatSpec;
+    /// Graph attention, second form.
+    GatV2("gatv2") = gatv2::GatV2Spec;
+    /// Attention among all nodes of a graph.
+    SelfAttention("self_attention") = self_attention::SelfAttentionSpec;
+    /// The mean of a graph's nodes.
+    MeanPool("mean_pool") = graph_pool::MeanPoolSpec;
+    /// The sum of a graph's nodes.
+    SumPool("sum_pool") = graph_pool::SumPoolSpec;
+    /// The largest of a graph's nodes, feature by feature.
+    MaxPool("max_pool") = graph_pool::MaxPoolSpec;
+    /// The dot product of the two nodes of every pair of the batch.
+    PairDot("pair_dot") = pair_dot::PairDotSpec;
 }

@@ -2,7 +2,6 @@
 
 pub(crate) mod bench;
 mod draft;
-mod execute;
 pub(crate) mod family;
 pub(crate) mod model;
 mod spec;

@@ -1,19 +1,19 @@
 //! A network: layers in a row, with skips, over one flat parameter vector.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use super::execute::NetworkTape;
-use super::execute::{Params, fuses};
-use super::spec::{LayerSpec, NetworkSpec};
+use super::spec::NetworkSpec;
+use crate::layer::AnyLayer;
 use crate::layer::kan::Kan;
-use crate::layer::pieces::zero;
-use crate::layer::spec::{At, Built, check_size};
-use crate::layer::{AnyLayer, TENSORS};
-use crate::plan::{Place, Plan, Request, Value, before, stored};
-use crate::rng::Key;
+use crate::layer::spec::{Given, build};
+use crate::plan::{
+    Input, Layers, Place, Plan, Request, RowsOf, Tape, Value, new_id, set_buffer, wrap_layer,
+};
 use crate::verify::{Bundle, Case, FromBundle};
 use crate::{Buffer, Error, Grads, Layout, Model, Pass, Ready, Result, Scalar};
+
+/// What a network's forward leaves for backward.
+pub type NetworkTape<T> = Tape<T>;
 
 /// A feed-forward network.
 ///
@@ -22,9 +22,9 @@ use crate::{Buffer, Error, Grads, Layout, Model, Pass, Ready, Result, Scalar};
 pub struct Network {
     spec: NetworkSpec,
     pub(crate) places: Vec<Place>,
-    pub(super) layout: Layout,
+    layout: Layout,
     /// Tells plans of one network from those of another.
-    pub(super) id: u64,
+    id: u64,
 }
 
 impl Network {
@@ -37,24 +37,6 @@ impl Network {
             let got = format!("{:?}", spec.input);
             return Err(Error::invalid("model.input", got, "sizes of at least 1"));
         }
-        if spec.layers.is_empty() {
-            return Err(Error::invalid("model.layers", "none", "at least one layer"));
-        }
-        if spec.layers.len() > MAX_LAYERS {
-            let needed = format!("at most {MAX_LAYERS}");
-            return Err(Error::invalid("model.layers", spec.layers.len(), needed));
-        }
-        if spec
-            .layers
-            .iter()
-            .all(|l| matches!(l, LayerSpec::Flatten(_)))
-        {
-            return Err(Error::invalid(
-                "model.layers",
-                "nothing but flatten",
-                "a layer that computes",
-            ));
-        }
         if let Some(sparsity) = &spec.sparsity {
             for (what, value) in [("l1", sparsity.l1), ("entropy", sparsity.entropy)] {
                 if !(value >= 0.0 && value.is_finite()) {
@@ -63,38 +45,35 @@ impl Network {
                 }
             }
         }
-        let mut network = Network {
-            spec: spec.clone(),
-            places: Vec::new(),
-            layout: Layout::new(),
-            id: new_id(),
+        let given = Given {
+            shape: &spec.input,
+            rows: RowsOf::Samples,
+            edge_features: None,
         };
-        for (index, layer) in spec.layers.iter().enumerate() {
-            let at = At {
-                index,
-                kind: layer.kind(),
-                shape: network.shape_of(before(index)),
-                input: &spec.input,
-                places: &network.places,
-            };
-            let Built { layer, shape, with } = layer.spec().build(&at)?;
-            check_size(&format!("model.layers[{index}]"), "an output", &shape)?;
-            let mut tensors = [(); TENSORS].map(|()| 0..0);
-            for (range, tensor) in tensors.iter_mut().zip(layer.tensors()) {
-                if let Some(t) = tensor {
-                    let name = format!("{index}.{}", t.name);
-                    *range = network.layout.push_stored(name, &t.shape, &t.order);
-                }
-            }
-            network.places.push(Place {
-                layer,
-                kind: spec.layers[index].kind(),
-                with,
-                shape,
-                tensors,
-            });
+        let (places, layout) = build(&spec.layers, &given)?;
+        Ok(Network {
+            spec: spec.clone(),
+            places,
+            layout,
+            id: new_id(),
+        })
+    }
+
+    pub(crate) fn layers(&self) -> Layers<'_> {
+        Layers {
+            places: &self.places,
+            layout: &self.layout,
+            id: self.id,
         }
-        Ok(network)
+    }
+
+    /// A batch as the layers are given it.
+    fn input<'a, T>(&self, values: &'a [T]) -> Input<'a, T> {
+        Input {
+            values,
+            samples: values.len() / self.input_len(),
+            batch: None,
+        }
     }
 
     /// The same network with one layer replaced by what `wrap` makes of it.
@@ -103,15 +82,7 @@ impl Network {
         layer: usize,
         wrap: impl FnOnce(Box<dyn AnyLayer>) -> Box<dyn AnyLayer>,
     ) -> Self {
-        let place = self.places.remove(layer);
-        let layer_of = wrap(place.layer);
-        self.places.insert(
-            layer,
-            Place {
-                layer: layer_of,
-                ..place
-            },
-        );
+        wrap_layer(&mut self.places, layer, wrap);
         self.id = new_id();
         self
     }
@@ -192,8 +163,8 @@ impl Network {
             if let Some(kan) = place.layer.downcast::<Kan>()
                 && (inside(0) || inside(1))
             {
-                let [spline_weight, base_weight, ..] = self.params_of(layer, params);
-                let [d_spline, d_base, ..] = self.d_params_of(layer, d_params.as_deref_mut());
+                let [spline_weight, base_weight, ..] = self.layers().params_of(layer, params);
+                let [d_spline, d_base, ..] = self.layers().d_params_of(layer, d_params.as_deref_mut());
                 let d_weights = [d_spline.filter(|_| inside(0)), d_base.filter(|_| inside(1))];
                 sum += kan.penalty(sparsity, spline_weight, base_weight, d_weights);
             }
@@ -215,14 +186,8 @@ impl Network {
         input: &'a [T],
         tape: &'a NetworkTape<T>,
     ) -> &'a [T] {
-        tape.value(stored(&self.places, before(layer)), input)
+        self.layers().layer_input(layer, input, tape)
     }
-}
-
-/// Counts networks.
-fn new_id() -> u64 {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    COUNT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Model for Network {
@@ -238,21 +203,8 @@ impl Model for Network {
     }
 
     fn init(&self, seed: u64) -> Vec<f32> {
-        let mut params = vec![0.0; self.layout.len()];
-        for (layer, place) in self.places.iter().enumerate() {
-            for (slot, range) in place.tensors.iter().enumerate() {
-                let tensor = self.layout.tensors().iter().find(|t| t.range() == *range);
-                let Some(tensor) = tensor.filter(|_| !range.is_empty()) else {
-                    continue;
-                };
-                // A stream of its own for every tensor: equal shapes start with other weights.
-                let index = (layer * STREAMS + slot) as u64;
-                let mut stream = Key::new(seed).purpose("init").index(index).stream();
-                let values = place.layer.init(slot, tensor.len(), &mut stream);
-                tensor.from_torch(&values, &mut params[range.clone()]);
-            }
-        }
-        params
+        let stream = |layer, slot, _| layer * STREAMS + slot;
+        self.layers().init(seed, stream)
     }
 
     fn forward<T: Scalar>(
@@ -262,23 +214,12 @@ impl Model for Network {
         pass: &Pass,
         tape: &mut NetworkTape<T>,
     ) {
-        let count = self.places.len();
-        tape.samples = input.len() / self.input_len();
-        tape.prepare(count);
-        // Backward will ask for the parameters' gradient, mostly.
-        let plan = self.plan_for_forward(tape, fuses::<T>(pass));
-        for step in &plan.forward {
-            self.compute(step, params, input, pass, tape);
-        }
-        self.keep_plan(tape, plan);
+        let input = self.input(input);
+        self.layers().forward(params, input, pass, tape);
     }
 
     fn output<'t, T: Scalar>(&self, tape: &'t NetworkTape<T>) -> &'t [T] {
-        match stored(&self.places, Value::Of(self.places.len() - 1)) {
-            Value::Of(layer) => &tape.values[layer],
-            // Nothing but flattens: the output is the input, which forward has no copy of.
-            Value::Input => unreachable!("refused when built"),
-        }
+        self.layers().output(tape)
     }
 
     fn backward<T: Scalar>(
@@ -290,37 +231,9 @@ impl Model for Network {
         d_output: &[T],
         grads: Grads<'_, T>,
     ) {
-        let Grads {
-            params: mut d_params,
-            input: mut d_input,
-            accumulate,
-        } = grads;
-        if let Some(d_params) = d_params.as_deref_mut()
-            && !accumulate
-        {
-            zero(d_params, &self.layout);
-        }
-        if let Some(d_input) = d_input.as_deref_mut() {
-            d_input.fill(T::ZERO);
-        }
-        let request = Request {
-            params: d_params.is_some(),
-            input: d_input.is_some(),
-            fuse: fuses::<T>(pass),
-        };
-        let plan = self.plan_of(tape, request);
-        let mut params = Params::Read(params);
-        self.derive_all(
-            &plan,
-            &mut params,
-            input,
-            pass,
-            tape,
-            d_output,
-            &mut d_params,
-            d_input,
-        );
-        self.keep_plan(tape, plan);
+        let input = self.input(input);
+        self.layers()
+            .backward(params, input, pass, tape, d_output, grads);
     }
 
     fn backward_then<T: Scalar>(
@@ -333,36 +246,9 @@ impl Model for Network {
         d_params: &mut [T],
         ready: Ready<'_, T>,
     ) {
-        zero(d_params, &self.layout);
-        let request = Request {
-            params: true,
-            input: false,
-            fuse: fuses::<T>(pass),
-        };
-        let plan = self.plan_of(tape, request);
-        // What backward has no gradient for (frozen, or not read by anything) stays zero.
-        let done = |range: &Range<usize>| {
-            let mut steps = plan.backward.iter();
-            steps.any(|step| step.complete.contains(range))
-        };
-        for tensor in self.layout.tensors() {
-            let range = tensor.range();
-            if !done(&range) {
-                ready(range, params, d_params);
-            }
-        }
-        let mut params = Params::Updated(params, ready);
-        self.derive_all(
-            &plan,
-            &mut params,
-            input,
-            pass,
-            tape,
-            d_output,
-            &mut Some(d_params),
-            None,
-        );
-        self.keep_plan(tape, plan);
+        let input = self.input(input);
+        self.layers()
+            .backward_then(params, input, pass, tape, d_output, d_params, ready);
     }
 
     fn penalty<T: Scalar>(&self, params: &[T], d_params: Option<&mut [T]>) -> T {
@@ -407,52 +293,21 @@ impl Model for Network {
         for (layer, place) in self.places.iter().enumerate() {
             if self.spec.sparsity.is_some() && place.layer.downcast::<Kan>().is_some() {
                 // The penalty has a kink where a weight is 0.
-                let [spline_weight, base_weight, ..] = self.params_of(layer, params);
+                let [spline_weight, base_weight, ..] = self.layers().params_of(layer, params);
                 let weights = spline_weight.iter().chain(base_weight);
                 pattern.extend(weights.map(|&w| u32::from(w > T::ZERO)));
             }
-            if place.layer.is_view() {
-                continue;
-            }
-            let mut x = stored(&self.places, before(layer));
-            if let Value::Of(l) = x
-                && tape.values[l].is_empty()
-            {
-                // In one pass with this ReLU, whose output is positive where its input is.
-                x = Value::Of(layer);
-            }
-            let x = tape.value(x, input);
-            T::layer(&*place.layer).pattern(x, &tape.saved[layer], pattern);
+            let input = self.input(input);
+            self.layers().pattern(layer, input, tape, pattern);
         }
     }
 
     fn buffers(&self) -> Vec<Buffer> {
-        let mut all = Vec::new();
-        for (layer, place) in self.places.iter().enumerate() {
-            for mut buffer in place.layer.buffers() {
-                buffer.name = format!("{layer}.{}", buffer.name);
-                all.push(buffer);
-            }
-        }
-        all
+        self.layers().buffers()
     }
 
     fn set_buffer(&mut self, buffer: &Buffer) -> Result<()> {
-        let what = || format!("buffer {}", buffer.name);
-        if let Some(i) = buffer.values.iter().position(|v| !v.is_finite()) {
-            let element = format!("{}, element {i}", what());
-            return Err(Error::invalid(element, buffer.values[i], "a finite number"));
-        }
-        if let Some((layer, name)) = buffer.name.split_once('.')
-            && let Ok(layer) = layer.parse::<usize>()
-            && let Some(place) = self.places.get_mut(layer)
-            && place.layer.set_buffer(name, buffer)?
-        {
-            return Ok(());
-        }
-        let names: Vec<String> = self.buffers().into_iter().map(|b| b.name).collect();
-        let needed = format!("one of the model's buffers: [{}]", names.join(", "));
-        Err(Error::invalid(what(), "no such buffer", needed))
+        set_buffer(&mut self.places, buffer)
     }
 
     #[cfg(feature = "gpu")]
@@ -473,9 +328,6 @@ impl Model for Network {
 
 /// Streams of random numbers that a layer's initial values may take.
 const STREAMS: usize = 3;
-/// The most layers.
-pub(crate) const MAX_LAYERS: usize = 1024;
-
 impl FromBundle for Network {
     fn from_bundle(bundle: &Bundle) -> Result<Case<Self>> {
         let mut model = Network::new(&bundle.model_spec()?)?;

@@ -1,11 +1,19 @@
 //! What a network is made of, as written in files.
 
+use crate::layer::add::AddSpec;
 use crate::layer::conv2d::Conv2dSpec;
 use crate::layer::dense::DenseSpec;
+use crate::layer::dropout::DropoutSpec;
+use crate::layer::embedding::EmbeddingSpec;
 use crate::layer::flatten::FlattenSpec;
+use crate::layer::gat::GatSpec;
+use crate::layer::gatv2::GatV2Spec;
+use crate::layer::gine::GineSpec;
 use crate::layer::kan::KanSpec;
 use crate::layer::normalize::NormalizeSpec;
-use crate::layer::{activation, norm};
+use crate::layer::pair_dot::PairDotSpec;
+use crate::layer::self_attention::SelfAttentionSpec;
+use crate::layer::{activation, graph_conv, graph_pool, norm};
 use serde::{Deserialize, Serialize};
 
 pub use crate::layer::LayerSpec;
@@ -178,5 +186,92 @@ impl LayerSpec {
     /// Fixed statistics.
     pub fn normalize() -> Self {
         LayerSpec::Normalize(NormalizeSpec {})
+    }
+
+    /// Each element dropped with probability `p` in training.
+    pub fn dropout(p: f64) -> Self {
+        LayerSpec::Dropout(DropoutSpec { p })
+    }
+
+    /// Adds an earlier layer's output (−1: the input).
+    pub fn add(with: i64) -> Self {
+        LayerSpec::Add(AddSpec { with })
+    }
+}
+
+/// Layers of graph networks.
+impl LayerSpec {
+    /// A row per node from its id; the first layer only.
+    pub fn embedding(vocabulary: usize, out: usize) -> Self {
+        LayerSpec::Embedding(EmbeddingSpec { vocabulary, out })
+    }
+
+    /// Kipf and Welling's convolution.
+    pub fn gcn(out: usize) -> Self {
+        LayerSpec::Gcn(graph_conv::GcnSpec { out })
+    }
+
+    /// GraphSAGE with the mean of the in-neighbours.
+    pub fn sage(out: usize) -> Self {
+        LayerSpec::Sage(graph_conv::SageSpec { out })
+    }
+
+    /// W · mean over self and in-neighbours + b.
+    pub fn message_passing(out: usize) -> Self {
+        LayerSpec::MessagePassing(graph_conv::MessagePassingSpec { out })
+    }
+
+    /// Graph isomorphism network.
+    pub fn gin(out: usize) -> Self {
+        LayerSpec::Gin(graph_conv::GinSpec { out })
+    }
+
+    /// GIN with edge features.
+    pub fn gine(out: usize) -> Self {
+        LayerSpec::Gine(GineSpec { out })
+    }
+
+    /// Graph attention with that many features a head, and attention weights dropped with
+    /// probability `dropout`.
+    pub fn gat(out: usize, heads: usize, dropout: f64) -> Self {
+        LayerSpec::Gat(GatSpec {
+            out,
+            heads,
+            dropout,
+        })
+    }
+
+    /// Graph attention, second form.
+    pub fn gatv2(out: usize, heads: usize, dropout: f64) -> Self {
+        LayerSpec::GatV2(GatV2Spec {
+            out,
+            heads,
+            dropout,
+        })
+    }
+
+    /// Attention among all nodes of a graph.
+    pub fn self_attention(heads: usize) -> Self {
+        LayerSpec::SelfAttention(SelfAttentionSpec { heads })
+    }
+
+    /// The mean of a graph's nodes.
+    pub fn mean_pool() -> Self {
+        LayerSpec::MeanPool(graph_pool::MeanPoolSpec {})
+    }
+
+    /// The sum of a graph's nodes.
+    pub fn sum_pool() -> Self {
+        LayerSpec::SumPool(graph_pool::SumPoolSpec {})
+    }
+
+    /// The largest of a graph's nodes, feature by feature.
+    pub fn max_pool() -> Self {
+        LayerSpec::MaxPool(graph_pool::MaxPoolSpec {})
+    }
+
+    /// The dot product of the two nodes of every pair of the batch.
+    pub fn pair_dot() -> Self {
+        LayerSpec::PairDot(PairDotSpec {})
     }
 }

@@ -15,11 +15,15 @@
 //! Two fusions of the fast kernels are decided here: a layer and the ReLU after it in one pass, and
 //! the backward pass of a stack of convolutions [over tiles](crate::layer::conv2d::stack).
 
+mod execute;
 mod print;
 #[cfg(test)]
 mod tests;
 
 use std::ops::Range;
+
+pub use execute::Tape;
+pub(crate) use execute::{Input, Layers, new_id, set_buffer, wrap_layer};
 
 use crate::Layout;
 use crate::layer::conv2d::Conv2d;
@@ -35,6 +39,27 @@ pub(crate) enum Value {
     Of(usize),
 }
 
+/// What a value has a row for: the samples of a network's batch, or in a graph network one of the
+/// others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowsOf {
+    Samples,
+    Nodes,
+    Graphs,
+    Pairs,
+}
+
+impl RowsOf {
+    pub fn name(self) -> &'static str {
+        match self {
+            RowsOf::Samples => "sample",
+            RowsOf::Nodes => "node",
+            RowsOf::Graphs => "graph",
+            RowsOf::Pairs => "pair",
+        }
+    }
+}
+
 /// A layer at its place in a model.
 pub(crate) struct Place {
     pub layer: Box<dyn AnyLayer>,
@@ -42,6 +67,9 @@ pub(crate) struct Place {
     pub kind: &'static str,
     /// The earlier value that a skip reads beside the one before it.
     pub with: Option<Value>,
+    /// What it reads a row for, and writes one for.
+    pub reads: RowsOf,
+    pub rows: RowsOf,
     /// The shape of one sample, or of one row, of its output.
     pub shape: Vec<usize>,
     /// Where its tensors are in the flat vector, by slot.

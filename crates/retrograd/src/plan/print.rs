@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Onto, Place, Plan, Value};
+use super::{Onto, Place, Plan, RowsOf, Value};
 use crate::Layout;
 
 fn name(value: Value) -> String {
@@ -33,9 +33,13 @@ impl Plan {
                 ""
             };
             let shape = &places[step.y].shape;
+            let per = match place.rows {
+                RowsOf::Samples => String::new(),
+                rows => format!(" per {}", rows.name()),
+            };
             let _ = writeln!(
                 text,
-                "  {:3} {:18} {reads} → v{} {shape:?}{relu}",
+                "  {:3} {:18} {reads} → v{} {shape:?}{per}{relu}",
                 step.layer, place.kind, step.y
             );
         }

@@ -5,73 +5,37 @@
 //! non-zeros, d_x_p = d_y_i · W_{feature(p)}.
 
 use crate::graph::batch::NodeValues;
-use crate::graph::layer::{Back, Context};
 use crate::graph::ops::{Aggregate, Coefficient, aggregate, edge_dot};
 use crate::layer::gemm::{Onto, Stride, gemm};
+use crate::layer::graph::{Back, Context};
 use crate::simd::{self, dispatch};
-use crate::{Layout, Scalar, parallel};
+use crate::{Scalar, parallel};
 
-/// A linear map's tensors and sizes.
-#[derive(Clone, Debug)]
-pub struct Linear {
-    /// The weight's place among the layout's tensors.
-    weight: usize,
-    /// The bias's.
-    bias: Option<usize>,
+/// A linear map's sizes, and the slots of its tensors in the layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Linear {
+    pub weight: usize,
+    pub bias: Option<usize>,
     /// Width of x.
     pub inputs: usize,
     /// Width of y.
     pub outputs: usize,
-    weight_at: usize,
-    bias_at: usize,
 }
 
 impl Linear {
-    /// Adds `PREFIX.weight` and, if asked for, `PREFIX.bias` to the layout.
-    pub fn new(
-        layout: &mut Layout,
-        prefix: &str,
-        inputs: usize,
-        outputs: usize,
-        bias: bool,
-    ) -> Self {
-        let weight_name = format!("{prefix}.weight");
-        let bias_name = bias.then(|| format!("{prefix}.bias"));
-        Self::named(layout, &weight_name, bias_name.as_deref(), inputs, outputs)
-    }
-
-    /// The same with the tensors' full names.
-    pub fn named(
-        layout: &mut Layout,
-        weight: &str,
-        bias: Option<&str>,
-        inputs: usize,
-        outputs: usize,
-    ) -> Self {
-        let index = layout.tensors().len();
-        let weight_at = layout
-            .push_stored(weight, &[outputs, inputs], &[1, 0])
-            .start;
-        let bias_at = bias.map(|name| layout.push(name, &[outputs]).start);
+    /// The weight's slot, and the bias's in the next one.
+    pub fn new(weight: usize, inputs: usize, outputs: usize) -> Self {
         Linear {
-            weight: index,
-            bias: bias.map(|_| index + 1),
+            weight,
+            bias: Some(weight + 1),
             inputs,
             outputs,
-            weight_at,
-            bias_at: bias_at.unwrap_or(0),
         }
     }
 
-    /// W, `[in][out]`.
-    pub fn weight<'p, T>(&self, params: &'p [T]) -> &'p [T] {
-        &params[self.weight_at..self.weight_at + self.inputs * self.outputs]
-    }
-
     /// b, where there is one.
-    pub fn bias<'p, T>(&self, params: &'p [T]) -> Option<&'p [T]> {
-        self.bias
-            .map(|_| &params[self.bias_at..self.bias_at + self.outputs])
+    pub fn bias<'p, T>(&self, c: &Context<'p, T>) -> Option<&'p [T]> {
+        self.bias.map(|slot| c.params[slot])
     }
 
     /// y = x·W + b, or y += with `add`.
@@ -82,7 +46,7 @@ impl Linear {
         y: &mut [T],
         add: bool,
     ) {
-        self.multiply(c, x, y, add, self.bias(c.params));
+        self.multiply(c, x, y, add, self.bias(c));
     }
 
     /// y = x·W, without the bias.
@@ -98,7 +62,7 @@ impl Linear {
         add: bool,
         bias: Option<&[T]>,
     ) {
-        let weight = self.weight(c.params);
+        let weight = c.params[self.weight];
         match x {
             NodeValues::Sparse(pattern, values) => {
                 let sum = Aggregate {
@@ -132,20 +96,15 @@ impl Linear {
     /// Adds d_W and d_b to the gradients that are asked for.
     pub fn backward_params<T: Scalar>(&self, b: &mut Back<'_, T>, x: NodeValues<'_, T>, d_y: &[T]) {
         self.backward_weight(b, x, d_y);
-        if let Some(bias) = self.bias {
-            b.add_column_sums(bias, d_y);
-        }
+        self.backward_bias(b, d_y);
     }
 
     /// Adds d_W alone: for a bias that is added elsewhere.
     pub fn backward_weight<T: Scalar>(&self, b: &mut Back<'_, T>, x: NodeValues<'_, T>, d_y: &[T]) {
         let fast = b.c.fast;
-        // The workspace lies beside the gradients: taken out for the time of the call.
-        let mut partial = std::mem::take(b.partial);
-        if let Some(d_weight) = b.gradient(self.weight) {
-            self.add_weight_gradient(x, d_y, d_weight, &mut partial, fast);
+        if let Some((d_weight, partial)) = b.gradient(self.weight) {
+            self.add_weight_gradient(x, d_y, d_weight, partial, fast);
         }
-        *b.partial = partial;
     }
 
     fn add_weight_gradient<T: Scalar>(
@@ -153,7 +112,7 @@ impl Linear {
         x: NodeValues<'_, T>,
         d_y: &[T],
         d_weight: &mut [T],
-        partial: &mut Vec<f32>,
+        partial: &mut Vec<T>,
         fast: bool,
     ) {
         let (inputs, outputs) = (self.inputs, self.outputs);
@@ -164,7 +123,10 @@ impl Linear {
                 aggregate(&sum, d_y, outputs, d_weight, fast);
             }
             NodeValues::Dense(x) => {
-                if fast && let (Some(x), Some(d_y)) = (T::f32s(x), T::f32s(d_y)) {
+                if fast
+                    && let (Some(x), Some(d_y)) = (T::f32s(x), T::f32s(d_y))
+                    && let Some(partial) = T::f32_vec(partial)
+                {
                     let d_weight = T::f32s_mut(d_weight).expect("one scalar");
                     return backward_weight_f32([inputs, outputs], x, d_y, d_weight, partial);
                 }
@@ -197,7 +159,7 @@ impl Linear {
         d_x: &mut [T],
         add: bool,
     ) {
-        let weight = self.weight(c.params);
+        let weight = c.params[self.weight];
         let (inputs, outputs) = (self.inputs, self.outputs);
         match x {
             NodeValues::Sparse(pattern, _) => {
@@ -329,12 +291,15 @@ fn backward_weight_f32(
 }
 
 /// sums[c] += Σ_rows x[row][c].
-pub fn column_sums<T: Scalar>(x: &[T], sums: &mut [T], partial: &mut Vec<f32>, fast: bool) {
+pub(crate) fn column_sums<T: Scalar>(x: &[T], sums: &mut [T], partial: &mut Vec<T>, fast: bool) {
     let width = sums.len();
     if width == 0 {
         return;
     }
-    if fast && let Some(x) = T::f32s(x) {
+    if fast
+        && let Some(x) = T::f32s(x)
+        && let Some(partial) = T::f32_vec(partial)
+    {
         let sums = T::f32s_mut(sums).expect("one scalar");
         // 0.1 to 0.3 ns a number: a piece takes some 2 µs.
         let rows = (PIECE / 4 / width).next_multiple_of(64);
@@ -380,7 +345,7 @@ fn add_rows(x: &[f32], sums: &mut [f32]) {
 }
 
 /// Σ a·b, in f64 on top for f32.
-pub fn dot<T: Scalar>(a: &[T], b: &[T], fast: bool) -> T {
+pub(crate) fn dot<T: Scalar>(a: &[T], b: &[T], fast: bool) -> T {
     if fast && let (Some(a), Some(b)) = (T::f32s(a), T::f32s(b)) {
         let sum: f64 = a
             .chunks(1024)

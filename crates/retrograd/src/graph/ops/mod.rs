@@ -8,4 +8,4 @@ mod linear;
 pub use aggregate::{Aggregate, Coefficient, aggregate, propagate_mean};
 pub use edge_dot::edge_dot;
 pub(crate) use edge_dot::heads_dot;
-pub use linear::{Linear, column_sums, dot};
+pub(crate) use linear::{Linear, column_sums, dot};

@@ -8,7 +8,8 @@ use crate::graph::batch::{Features, GraphBatch};
 use crate::graph::draw;
 use crate::graph::network::GraphNetwork;
 use crate::graph::sample::{negative_pairs, roc_auc};
-use crate::graph::spec::{GraphLayerSpec, GraphSpec};
+use crate::graph::spec::GraphSpec;
+use crate::layer::LayerSpec;
 use crate::graph::structure::Graph;
 use crate::rng::Key;
 use crate::train::{Content, Example, Figure, Findings, Metrics, Task};
@@ -32,7 +33,7 @@ pub struct LinkTask {
 impl LinkTask {
     /// From a graph with an edge in both directions for every link.
     pub fn new(spec: &GraphSpec, batch: GraphBatch<f32>, seed: u64) -> Result<Self> {
-        if spec.layers.last() != Some(&GraphLayerSpec::PairDot {}) {
+        if spec.layers.last() != Some(&LayerSpec::pair_dot()) {
             return Err(Error::invalid(
                 "the network's last layer",
                 "another",

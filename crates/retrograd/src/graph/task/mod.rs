@@ -27,6 +27,7 @@ use super::data::{
 use super::network::{GraphNetwork, GraphTape};
 use super::spec::GraphSpec;
 use crate::data::write_whole;
+use crate::plan::Place;
 use crate::train::{Content, Experiment, Figure, Findings, Metadata, Session, Summary};
 use crate::{Error, Model, Pass, Result};
 
@@ -350,15 +351,12 @@ impl Inference {
 
     /// Rows and width of the embedding, of the last forward.
     fn embedding(&self, network: &GraphNetwork) -> (&[f32], usize) {
-        let last = network
-            .tensors_of
-            .iter()
-            .rposition(|tensors| !tensors.is_empty())
-            .unwrap_or(0);
+        let has_tensors = |place: &Place| place.tensors.iter().any(|t| !t.is_empty());
+        let last = network.places.iter().rposition(has_tensors).unwrap_or(0);
         let layer = last.saturating_sub(1);
         (
             network.layer_output(&self.tape, layer),
-            network.widths[layer],
+            network.width_of(layer),
         )
     }
 }

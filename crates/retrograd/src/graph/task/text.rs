@@ -8,11 +8,11 @@ use super::{Inference, add_drawing};
 use crate::data::metrics::predicted_class;
 use crate::graph::batch::GraphBatch;
 use crate::graph::draw;
-use crate::graph::layer::Layer;
 use crate::graph::network::GraphNetwork;
 use crate::graph::spec::GraphSpec;
 use crate::graph::structure::Graph;
 use crate::graph::transform::text_graph;
+use crate::layer::embedding::EmbeddingSpec;
 use crate::rng::{Key, Stream};
 use crate::train::{Content, Example, Figure, Findings, Metrics, Specimen, Task};
 use crate::{Error, Loss, Model, Result, Target};
@@ -290,8 +290,8 @@ impl Task for TextTask {
             caption: "Sentences that were not trained on; _ is masked.".into(),
             content: Content::Text(self.samples(params, 8)),
         });
-        if let Some(Layer::Embedding { tensor, out }) = self.model.layers.first() {
-            let rows = &params[self.model.layout().tensors()[*tensor].range()];
+        if let Some(EmbeddingSpec { out, .. }) = self.model.embedding() {
+            let rows = &params[self.model.layout().tensors()[0].range()];
             let letters = ALPHABET.chars().chain(['_']);
             let class = |c: char| {
                 if "aeiou".contains(c) {

@@ -67,7 +67,7 @@ fn an_option_that_a_layer_does_not_have_is_an_error() {
     for kind in kinds.split(' ') {
         let read = |more: &str| {
             let text = format!(r#"{{"kind":"{kind}"{more}}}"#);
-            serde_json::from_str::<GraphLayerSpec>(&text)
+            serde_json::from_str::<LayerSpec>(&text)
         };
         assert!(read("").is_ok(), "{kind}");
         let error = read(r#","slpoe":0.1"#).unwrap_err().to_string();

@@ -24,7 +24,7 @@ pub use spec::{EluSpec, GeluSpec, LeakyReluSpec, ReluSpec, SigmoidSpec, SiluSpec
 
 use serde::{Deserialize, Serialize};
 
-use crate::layer::{Backward, Describe, Forward, Layer, Saved, sized};
+use crate::layer::{Backward, Describe, Forward, Layer, Seen, sized};
 use crate::{Kernels, Pass, Scalar};
 
 /// An elementwise function.
@@ -208,8 +208,8 @@ impl<T: Scalar> Layer<T> for Activation {
         Activation::backward(*self, io.x, io.y, io.d_y, d_x, io.pass.kernels);
     }
 
-    fn pattern(&self, x: &[T], _: &Saved<T>, pattern: &mut Vec<u32>) {
-        Activation::pattern(*self, x, pattern);
+    fn pattern(&self, seen: Seen<'_, T>, pattern: &mut Vec<u32>) {
+        Activation::pattern(*self, seen.x, pattern);
     }
 }
 

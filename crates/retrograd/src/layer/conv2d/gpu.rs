@@ -71,7 +71,7 @@ impl Record for Conv2d {
         d_x: Option<&Part>,
     ) -> Result<()> {
         let constants = self.constants();
-        let [weight, bias, _] = io.trained;
+        let [weight, bias, ..] = io.trained;
         if weight || bias {
             let (piece, pieces) = pieces(io.samples * self.out_pixels());
             let blocks = self.groups * (self.outputs / self.groups).div_ceil(4);

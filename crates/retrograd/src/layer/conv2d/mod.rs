@@ -25,7 +25,7 @@ pub(crate) mod tile;
 
 pub use spec::Conv2dSpec;
 
-use crate::layer::{Backward, Describe, Forward, Layer, TENSORS, TensorSpec, uniform};
+use crate::layer::{Backward, Describe, Forward, Layer, TensorSpec, uniform};
 use crate::network::PaddingMode;
 use crate::rng::Stream;
 use crate::{Kernels, Scalar};
@@ -91,7 +91,7 @@ impl Describe for Conv2d {
         Some(self)
     }
 
-    fn tensors(&self) -> [Option<TensorSpec>; TENSORS] {
+    fn tensors(&self) -> Vec<Option<TensorSpec>> {
         let shape = [
             self.outputs,
             self.inputs / self.groups,
@@ -99,7 +99,7 @@ impl Describe for Conv2d {
             self.kernel,
         ];
         let bias = self.bias.then(|| TensorSpec::new("bias", &[self.outputs]));
-        [Some(TensorSpec::new("weight", &shape)), bias, None]
+        vec![Some(TensorSpec::new("weight", &shape)), bias]
     }
 
     fn init(&self, _: usize, len: usize, stream: &mut Stream) -> Vec<f32> {
@@ -135,7 +135,7 @@ impl<T: Scalar> Layer<T> for Conv2d {
             if let Some(d_x) = io.d_x.and_then(T::f32s_mut) {
                 cpu::backward_input(self, io.samples, weight, &[], d_y, d_x);
             }
-            let [d_weight, d_bias, _] = io.d_params.map(|d| d.and_then(T::f32s_mut));
+            let [d_weight, d_bias, ..] = io.d_params.map(|d| d.and_then(T::f32s_mut));
             return cpu::backward_weight(self, io.samples, x, bordered, d_y, d_weight, d_bias);
         }
         reference::backward(self, io);

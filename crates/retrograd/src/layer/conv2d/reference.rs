@@ -45,7 +45,7 @@ fn rows(conv: &Conv2d, u: usize, v: usize) -> impl Iterator<Item = (usize, usize
 }
 
 pub(super) fn forward<T: Scalar>(conv: &Conv2d, io: Forward<'_, T>) {
-    let [weight, bias, _] = io.params;
+    let [weight, bias, ..] = io.params;
     let (high, wide) = conv.padded();
     let (plane, out_plane) = (
         conv.height * conv.width,
@@ -84,7 +84,7 @@ pub(super) fn forward<T: Scalar>(conv: &Conv2d, io: Forward<'_, T>) {
 
 pub(super) fn backward<T: Scalar>(conv: &Conv2d, io: Backward<'_, T>) {
     let [weight, ..] = io.params;
-    let [mut d_weight, d_bias, _] = io.d_params;
+    let [mut d_weight, d_bias, ..] = io.d_params;
     let (high, wide) = conv.padded();
     let (plane, out_plane) = (
         conv.height * conv.width,

@@ -22,7 +22,7 @@ pub use spec::ConvTranspose2dSpec;
 
 use crate::layer::conv2d::tile::Source;
 use crate::layer::conv2d::{Conv2d, cpu};
-use crate::layer::{Backward, Describe, Forward, Layer, TENSORS, TensorSpec, uniform};
+use crate::layer::{Backward, Describe, Forward, Layer, TensorSpec, uniform};
 use crate::network::PaddingMode;
 use crate::rng::Stream;
 use crate::{Kernels, Scalar};
@@ -55,10 +55,10 @@ impl Describe for ConvTranspose2d {
         Some(self)
     }
 
-    fn tensors(&self) -> [Option<TensorSpec>; TENSORS] {
+    fn tensors(&self) -> Vec<Option<TensorSpec>> {
         let shape = [self.inputs, self.outputs, self.kernel, self.kernel];
         let bias = self.bias.then(|| TensorSpec::new("bias", &[self.outputs]));
-        [Some(TensorSpec::new("weight", &shape)), bias, None]
+        vec![Some(TensorSpec::new("weight", &shape)), bias]
     }
 
     fn init(&self, _: usize, len: usize, stream: &mut Stream) -> Vec<f32> {
@@ -114,7 +114,7 @@ impl<T: Scalar> Layer<T> for ConvTranspose2d {
                 bordered.resize(cpu::bordered_len(&conv, io.samples), 0.0);
                 cpu::border(&conv, d_y, bordered);
             }
-            let [d_weight, d_bias, _] = io.d_params.map(|d| d.and_then(T::f32s_mut));
+            let [d_weight, d_bias, ..] = io.d_params.map(|d| d.and_then(T::f32s_mut));
             let x = Source::plain(x);
             cpu::backward_weight(&conv, io.samples, d_y, bordered, x, d_weight, None);
             if let Some(d_bias) = d_bias {

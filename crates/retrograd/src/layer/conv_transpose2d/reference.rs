@@ -33,7 +33,7 @@ fn products(conv: &ConvTranspose2d, mut visit: impl FnMut(usize, usize, usize)) 
 }
 
 pub(super) fn forward<T: Scalar>(conv: &ConvTranspose2d, io: Forward<'_, T>) {
-    let [weight, bias, _] = io.params;
+    let [weight, bias, ..] = io.params;
     let (plane, out_plane) = (
         conv.height * conv.width,
         conv.out_height() * conv.out_width(),
@@ -54,7 +54,7 @@ pub(super) fn forward<T: Scalar>(conv: &ConvTranspose2d, io: Forward<'_, T>) {
 
 pub(super) fn backward<T: Scalar>(conv: &ConvTranspose2d, io: Backward<'_, T>) {
     let [weight, ..] = io.params;
-    let [mut d_weight, d_bias, _] = io.d_params;
+    let [mut d_weight, d_bias, ..] = io.d_params;
     let (plane, out_plane) = (
         conv.height * conv.width,
         conv.out_height() * conv.out_width(),

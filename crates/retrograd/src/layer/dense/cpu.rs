@@ -19,10 +19,7 @@ pub(super) fn forward(
     } else {
         Onto::Row(bias)
     };
-    let (x, weight) = (
-        (x, Stride::rows(inputs)),
-        (weight, Stride::transposed(inputs)),
-    );
+    let (x, weight) = ((x, Stride::rows(inputs)), (weight, layer.stride()));
     gemm([rows, outputs, inputs], x, weight, y, onto);
 }
 
@@ -38,16 +35,23 @@ pub(super) fn backward(
 ) {
     let (inputs, outputs) = (layer.inputs, layer.outputs);
     if let Some(d_x) = d_x {
-        let (d_y, weight) = ((d_y, Stride::rows(outputs)), (weight, Stride::rows(inputs)));
+        let weight = match layer.by_input {
+            true => (weight, Stride::transposed(outputs)),
+            false => (weight, Stride::rows(inputs)),
+        };
+        let d_y = (d_y, Stride::rows(outputs));
         gemm([rows, inputs, outputs], d_y, weight, d_x, Onto::Zero);
     }
     if let Some(d_weight) = d_weight {
         // A thread owns rows of d_W and goes over all samples: nothing to reduce.
-        let (d_y, x) = (
-            (d_y, Stride::transposed(outputs)),
-            (x, Stride::rows(inputs)),
-        );
-        gemm([outputs, inputs, rows], d_y, x, d_weight, Onto::Itself);
+        let strides = [Stride::transposed, Stride::rows];
+        if layer.by_input {
+            let [x, d_y] = [(x, strides[0](inputs)), (d_y, strides[1](outputs))];
+            gemm([inputs, outputs, rows], x, d_y, d_weight, Onto::Itself);
+        } else {
+            let [d_y, x] = [(d_y, strides[0](outputs)), (x, strides[1](inputs))];
+            gemm([outputs, inputs, rows], d_y, x, d_weight, Onto::Itself);
+        }
     }
     if let Some(d_bias) = d_bias {
         bias_gradient(rows, outputs, d_y, d_bias);

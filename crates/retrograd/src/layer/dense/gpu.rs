@@ -39,7 +39,7 @@ impl Record for Dense {
         d_x: Option<&Part>,
     ) -> Result<()> {
         let rows = io.x_len / self.inputs;
-        let [weight, bias, _] = io.trained;
+        let [weight, bias, ..] = io.trained;
         if weight || bias {
             let columns = self.inputs + usize::from(self.bias);
             io.run(

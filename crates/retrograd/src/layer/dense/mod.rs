@@ -5,6 +5,9 @@
 //! - `d_x[r,i] = Σ_o d_y[r,o]·W[o,i]`
 //! - `d_W[o,i] = Σ_r d_y[r,o]·x[r,i]`
 //! - `d_b[o] = Σ_r d_y[r,o]`
+//!
+//! In graph networks W is stored `[in][out]`: a non-zero of sparse features then reads one contiguous
+//! row of it. Sparse x goes to the kernels of the graph's own maps.
 
 mod cpu;
 #[cfg(feature = "gpu")]
@@ -14,7 +17,10 @@ mod spec;
 
 pub use spec::DenseSpec;
 
-use crate::layer::{Backward, Describe, Forward, Layer, TENSORS, TensorSpec, uniform};
+use crate::graph::ops::Linear;
+use crate::layer::gemm::Stride;
+use crate::layer::graph::Returning;
+use crate::layer::{Backward, Describe, Forward, Layer, TensorSpec, transposed, uniform};
 use crate::rng::Stream;
 use crate::{Kernels, Scalar};
 
@@ -24,6 +30,34 @@ pub(crate) struct Dense {
     pub bias: bool,
     /// Rows per sample: the product of the leading axes.
     pub rows: usize,
+    /// Whether W is stored `[in][out]`, as graph networks do.
+    pub by_input: bool,
+}
+
+impl Dense {
+    /// The steps from one output, and from one input, to the next in W.
+    fn steps(&self) -> [usize; 2] {
+        match self.by_input {
+            true => [1, self.outputs],
+            false => [self.inputs, 1],
+        }
+    }
+
+    /// Wᵀ, inputs × outputs, as products take it.
+    fn stride(&self) -> Stride {
+        match self.by_input {
+            true => Stride::rows(self.outputs),
+            false => Stride::transposed(self.inputs),
+        }
+    }
+
+    /// The same map on sparse rows.
+    fn on_sparse(&self) -> Linear {
+        Linear {
+            bias: self.bias.then_some(1),
+            ..Linear::new(0, self.inputs, self.outputs)
+        }
+    }
 }
 
 impl Describe for Dense {
@@ -33,26 +67,43 @@ impl Describe for Dense {
 
     #[cfg(feature = "gpu")]
     fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
-        Some(self)
+        match self.by_input {
+            true => None,
+            false => Some(self),
+        }
     }
 
-    fn tensors(&self) -> [Option<TensorSpec>; TENSORS] {
+    fn tensors(&self) -> Vec<Option<TensorSpec>> {
+        let weight = TensorSpec::new("weight", &[self.outputs, self.inputs]);
+        let weight = match self.by_input {
+            true => weight.stored(&[1, 0]),
+            false => weight,
+        };
         let bias = self.bias.then(|| TensorSpec::new("bias", &[self.outputs]));
-        [
-            Some(TensorSpec::new("weight", &[self.outputs, self.inputs])),
-            bias,
-            None,
-        ]
+        vec![Some(weight), bias]
     }
 
-    fn init(&self, _: usize, len: usize, stream: &mut Stream) -> Vec<f32> {
-        uniform(len, 1.0 / (self.inputs as f64).sqrt(), stream)
+    /// Drawn in the order that they are stored in.
+    fn init(&self, slot: usize, len: usize, stream: &mut Stream) -> Vec<f32> {
+        let values = uniform(len, 1.0 / (self.inputs as f64).sqrt(), stream);
+        match self.by_input && slot == 0 {
+            true => transposed(&values, self.inputs, self.outputs),
+            false => values,
+        }
+    }
+
+    fn reads_sparse(&self) -> bool {
+        self.by_input
     }
 }
 
 impl<T: Scalar> Layer<T> for Dense {
     fn forward(&self, io: Forward<'_, T>) {
-        let [weight, bias, _] = io.params;
+        if io.around.sparse.is_some() {
+            let (c, x, y, ()) = io.on_graph();
+            return self.on_sparse().forward(&c, x, y, false);
+        }
+        let [weight, bias, ..] = io.params;
         let rows = io.samples * self.rows;
         if io.pass.kernels == Kernels::Fast
             && let (Some(weight), Some(bias), Some(x)) =
@@ -65,8 +116,23 @@ impl<T: Scalar> Layer<T> for Dense {
     }
 
     fn backward(&self, io: Backward<'_, T>) {
+        if io.around.sparse.is_some() {
+            let Returning {
+                mut b,
+                x,
+                d_y,
+                d_x,
+                saved: (),
+            } = io.on_graph();
+            let linear = self.on_sparse();
+            linear.backward_params(&mut b, x, d_y);
+            if let Some(d_x) = d_x {
+                linear.backward_input(&b.c, x, d_y, d_x, false);
+            }
+            return;
+        }
         let [weight, ..] = io.params;
-        let [d_weight, d_bias, _] = io.d_params;
+        let [d_weight, d_bias, ..] = io.d_params;
         let rows = io.samples * self.rows;
         if io.pass.kernels == Kernels::Fast
             && let (Some(weight), Some(x), Some(d_y)) =

@@ -4,14 +4,15 @@ use super::Dense;
 use crate::Scalar;
 
 pub(super) fn forward<T: Scalar>(layer: &Dense, weight: &[T], bias: &[T], x: &[T], y: &mut [T]) {
+    let [step, to_next] = layer.steps();
     for (x, y) in x
         .chunks_exact(layer.inputs)
         .zip(y.chunks_exact_mut(layer.outputs))
     {
         for (o, y) in y.iter_mut().enumerate() {
-            let row = &weight[o * layer.inputs..(o + 1) * layer.inputs];
+            let row = weight[o * step..].iter().step_by(to_next);
             let mut sum = bias.get(o).copied().unwrap_or(T::ZERO);
-            for (&w, &x) in row.iter().zip(x) {
+            for (&w, &x) in row.zip(x) {
                 sum += w * x;
             }
             *y = sum;
@@ -29,10 +30,12 @@ pub(super) fn backward<T: Scalar>(
     d_x: Option<&mut [T]>,
 ) {
     let (inputs, outputs) = (layer.inputs, layer.outputs);
+    let [step, to_next] = layer.steps();
     if let Some(d_weight) = d_weight {
         for (x, d_y) in x.chunks_exact(inputs).zip(d_y.chunks_exact(outputs)) {
-            for (d_row, &d_y) in d_weight.chunks_exact_mut(inputs).zip(d_y) {
-                for (d_w, &x) in d_row.iter_mut().zip(x) {
+            for (o, &d_y) in d_y.iter().enumerate() {
+                let d_row = d_weight[o * step..].iter_mut().step_by(to_next);
+                for (d_w, &x) in d_row.zip(x) {
                     *d_w += d_y * x;
                 }
             }
@@ -48,7 +51,8 @@ pub(super) fn backward<T: Scalar>(
     if let Some(d_x) = d_x {
         for (d_x, d_y) in d_x.chunks_exact_mut(inputs).zip(d_y.chunks_exact(outputs)) {
             d_x.fill(T::ZERO);
-            for (row, &d_y) in weight.chunks_exact(inputs).zip(d_y) {
+            for (o, &d_y) in d_y.iter().enumerate() {
+                let row = weight[o * step..].iter().step_by(to_next);
                 for (d_x, &w) in d_x.iter_mut().zip(row) {
                     *d_x += d_y * w;
                 }

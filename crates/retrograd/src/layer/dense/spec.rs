@@ -24,6 +24,7 @@ impl Spec for DenseSpec {
             outputs: at.positive("out", self.out)?,
             bias: self.bias,
             rows: at.shape.iter().product::<usize>() / at.last(),
+            by_input: at.is_on_graph(),
         };
         Built::new(layer, at.with_last(self.out))
     }

@@ -1,6 +1,6 @@
 // Dropout with the CPU's mask: ChaCha8 keyed by the step and the layer; see rng.rs.
 
-override LEAST: u32 = 8388608u;  // kept where the upper 24 bits of a word reach this
+override LEAST: u32 = 32768u;  // kept where its half of a word reaches this
 override SCALE: f32 = 2.0;
 
 struct Sizes {
@@ -18,7 +18,7 @@ fn rotate(x: u32, n: u32) -> u32 {
     return (x << n) | (x >> (32u - n));
 }
 
-// An invocation owns one block of 16 words.
+// An invocation owns one block of 16 words, two elements each: the lower half of a word first.
 @compute @workgroup_size(64)
 fn dropout_forward(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -26,7 +26,7 @@ fn dropout_forward(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let block = group_number(group, groups) * 64u + lane;
-    let first = block * 16u;
+    let first = block * 32u;
     if (first >= sizes.elements) {
         return;
     }
@@ -58,9 +58,10 @@ fn dropout_forward(
             w[b] = rotate(w[b] ^ w[c], 7u);
         }
     }
-    for (var i = 0u; i < 16u; i++) {
+    for (var i = 0u; i < 32u; i++) {
         if (first + i < sizes.elements) {
-            let kept = ((w[i] + start[i]) >> 8u) >= LEAST;
+            let word = w[i / 2u] + start[i / 2u];
+            let kept = ((word >> (16u * (i % 2u))) & 0xffffu) >= LEAST;
             let m = select(0.0, SCALE, kept);
             mask[first + i] = m;
             y[first + i] = real(m * f32(x[first + i]));

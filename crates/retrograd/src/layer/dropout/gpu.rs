@@ -1,6 +1,6 @@
 //! Dropout recorded for the GPU; the kernels, which draw the CPU's mask, are in dropout.wgsl.
 
-use super::Dropout;
+use super::{Dropout, cut, scale};
 use crate::Result;
 use crate::gpu::kernels::{ELEMENTWISE, Kernel};
 use crate::gpu::layer::{Io, Lengths, Record, groups};
@@ -10,12 +10,10 @@ static DROPOUT: Kernel = Kernel::new("layer/dropout/dropout.wgsl", include_str!(
 
 impl Dropout {
     fn constants(&self) -> [(&'static str, f64); 2] {
-        // u/2²⁴ ≥ p for the same whole u as u ≥ ⌈p·2²⁴⌉.
-        let least = (self.p * 16_777_216.0).ceil();
-        [("LEAST", least), ("SCALE", 1.0 / (1.0 - self.p))]
+        [("LEAST", f64::from(cut(self.p))), ("SCALE", scale(self.p))]
     }
 
-    fn drops(&self, io: &Io<'_>) -> bool {
+    fn drops_in(&self, io: &Io<'_>) -> bool {
         io.training && self.p > 0.0
     }
 }
@@ -39,7 +37,7 @@ impl Record for Dropout {
     }
 
     fn forward(&self, recording: &mut Recording, io: &Io<'_>) -> Result<()> {
-        if !self.drops(io) {
+        if !self.drops_in(io) {
             return copy(recording, io, io.x, io.y);
         }
         io.run(
@@ -48,7 +46,7 @@ impl Record for Dropout {
             &self.constants(),
             &[("elements", io.x_len), ("key", io.key_at)],
             &[io.x, io.keys, &io.saved[0], io.y],
-            groups(io.x_len.div_ceil(16)),
+            groups(io.x_len.div_ceil(32)),
         )
     }
 
@@ -60,7 +58,7 @@ impl Record for Dropout {
         d_x: Option<&Part>,
     ) -> Result<()> {
         let Some(d_x) = d_x else { return Ok(()) };
-        if !self.drops(io) {
+        if !self.drops_in(io) {
             return copy(recording, io, d_y, d_x);
         }
         io.run(

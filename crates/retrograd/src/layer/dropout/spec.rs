@@ -18,10 +18,7 @@ pub struct DropoutSpec {
 
 impl Spec for DropoutSpec {
     fn build(&self, at: &At<'_>) -> Result<Built> {
-        if !(0.0..1.0).contains(&self.p) {
-            return Err(at.invalid("p", self.p, "0 ≤ p < 1"));
-        }
-        let (p, index) = (self.p, at.index as u64);
+        let (p, index) = (at.probability("p", self.p)?, at.index as u64);
         Built::new(Dropout { p, index }, at.shape.to_vec())
     }
 

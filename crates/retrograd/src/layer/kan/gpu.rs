@@ -6,6 +6,7 @@ use crate::Result;
 use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Lengths, Record, flag, groups};
 use crate::gpu::recording::{Part, Recording};
+use crate::layer::TENSORS;
 use crate::network::{Base, Outside, Sparsity};
 
 static KAN: Kernel = Kernel::new("layer/kan/kan.wgsl", include_str!("kan.wgsl"));
@@ -46,7 +47,7 @@ impl Kan {
     }
 
     /// The runs of features whose weights are trained.
-    fn trained_features(&self, trained: [bool; 3]) -> Vec<[usize; 2]> {
+    fn trained_features(&self, trained: [bool; TENSORS]) -> Vec<[usize; 2]> {
         let splines = self.inputs * self.bases();
         let ends = [
             splines,

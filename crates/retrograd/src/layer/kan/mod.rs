@@ -71,7 +71,7 @@ mod tests;
 pub use spec::KanSpec;
 
 use crate::layer::{
-    Backward, Describe, Forward, Layer, Saved, TENSORS, TensorSpec, check_shape, uniform,
+    Backward, Describe, Forward, Layer, Seen, TensorSpec, check_shape, uniform,
 };
 use crate::linalg::{cholesky, cholesky_solve};
 use crate::network::{Base, Outside};
@@ -174,10 +174,10 @@ impl Describe for Kan {
         Some(self)
     }
 
-    fn tensors(&self) -> [Option<TensorSpec>; TENSORS] {
+    fn tensors(&self) -> Vec<Option<TensorSpec>> {
         let shape = [self.outputs, self.inputs, self.bases()];
         let base = TensorSpec::new("base_weight", &[self.outputs, self.inputs]).stored(&[1, 0]);
-        [
+        vec![
             Some(TensorSpec::new("spline_weight", &shape).stored(&[1, 2, 0])),
             (self.base != Base::None).then_some(base),
             self.bias.then(|| TensorSpec::new("bias", &[self.outputs])),
@@ -265,7 +265,7 @@ impl Kan {
 impl<T: Scalar> Layer<T> for Kan {
     fn forward(&self, io: Forward<'_, T>) {
         if io.pass.kernels == Kernels::Fast
-            && let [Some(spline), Some(base), Some(bias)] = io.params.map(T::f32s)
+            && let [Some(spline), Some(base), Some(bias), ..] = io.params.map(T::f32s)
             && let (Some(x), Some(y)) = (T::f32s(io.x), T::f32s_mut(io.y))
         {
             let rows = x.len() / self.inputs;
@@ -276,11 +276,11 @@ impl<T: Scalar> Layer<T> for Kan {
 
     fn backward(&self, io: Backward<'_, T>) {
         if io.pass.kernels == Kernels::Fast
-            && let [Some(spline), Some(base), _] = io.params.map(T::f32s)
+            && let [Some(spline), Some(base), ..] = io.params.map(T::f32s)
             && let (Some(x), Some(d_y)) = (T::f32s(io.x), T::f32s(io.d_y))
             && let Some(scratch) = T::f32_vec(&mut io.saved.scratch)
         {
-            let [d_spline_weight, d_base_weight, d_bias] = io
+            let [d_spline_weight, d_base_weight, d_bias, ..] = io
                 .d_params
                 .map(|d| d.and_then(T::f32s_mut).unwrap_or_default());
             let grads = backward::Gradients {
@@ -296,13 +296,13 @@ impl<T: Scalar> Layer<T> for Kan {
     }
 
     /// The interval, where a derivative up to the second jumps at knots, and which side of a clamp.
-    fn pattern(&self, x: &[T], _: &Saved<T>, pattern: &mut Vec<u32>) {
+    fn pattern(&self, seen: Seen<'_, T>, pattern: &mut Vec<u32>) {
         let clamped = self.outside == Outside::Clamp;
         if self.degree > 2 && !clamped {
             return;
         }
         let knots: Vec<Vec<f64>> = (0..self.inputs).map(|i| self.knots(i)).collect();
-        for x in x.chunks_exact(self.inputs) {
+        for x in seen.x.chunks_exact(self.inputs) {
             for (&x, knots) in x.iter().zip(&knots) {
                 let interval = knots.partition_point(|&t| t <= x.to_f64());
                 let k = self.degree;

@@ -50,7 +50,7 @@ fn seen<T: Scalar>(kan: &Kan, knots: &[T], x: T) -> (T, bool) {
 }
 
 pub(super) fn forward<T: Scalar>(kan: &Kan, io: Forward<'_, T>) {
-    let [spline_weight, base_weight, bias] = io.params;
+    let [spline_weight, base_weight, bias, ..] = io.params;
     let (bases, outputs) = (kan.bases(), kan.outputs);
     // Per (row, input): the bases and their derivatives, kept for backward.
     let saved = sized(&mut io.saved.values, io.x.len() * 2 * bases);
@@ -85,8 +85,8 @@ pub(super) fn forward<T: Scalar>(kan: &Kan, io: Forward<'_, T>) {
 }
 
 pub(super) fn backward<T: Scalar>(kan: &Kan, io: Backward<'_, T>) {
-    let [spline_weight, base_weight, _] = io.params;
-    let [mut d_spline_weight, mut d_base_weight, mut d_bias] = io.d_params;
+    let [spline_weight, base_weight, ..] = io.params;
+    let [mut d_spline_weight, mut d_base_weight, mut d_bias, ..] = io.d_params;
     let (bases, outputs) = (kan.bases(), kan.outputs);
     let knots: Vec<Vec<T>> = (0..kan.inputs)
         .map(|i| scalar::cast(&kan.knots(i)))

@@ -65,7 +65,7 @@ impl Record for Norm {
         d_x: Option<&Part>,
     ) -> Result<()> {
         let (sets, size) = self.sets(io.x_len);
-        let [weight, bias, _] = io.trained;
+        let [weight, bias, ..] = io.trained;
         if weight || bias {
             let each = io.x_len / self.channels;
             io.run(

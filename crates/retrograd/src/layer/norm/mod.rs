@@ -28,7 +28,7 @@ mod tests;
 pub use spec::{BatchNorm2dSpec, GroupNormSpec, LayerNormSpec};
 
 use crate::layer::{
-    Backward, Describe, Forward, Layer, Saved, TENSORS, TensorSpec, check_shape, sized,
+    Backward, Describe, Forward, Layer, Saved, TensorSpec, check_shape, sized,
 };
 use crate::rng::Stream;
 use crate::{Buffer, Kernels, Result, Scalar};
@@ -115,11 +115,10 @@ impl Describe for Norm {
         Some(self)
     }
 
-    fn tensors(&self) -> [Option<TensorSpec>; TENSORS] {
-        [
+    fn tensors(&self) -> Vec<Option<TensorSpec>> {
+        vec![
             Some(TensorSpec::new("weight", &[self.channels])),
             Some(TensorSpec::new("bias", &[self.channels])),
-            None,
         ]
     }
 
@@ -184,7 +183,7 @@ impl Describe for Norm {
 
 impl<T: Scalar> Layer<T> for Norm {
     fn forward(&self, io: Forward<'_, T>) {
-        let [weight, bias, _] = io.params;
+        let [weight, bias, ..] = io.params;
         let (sets, size) = self.sets(io.x.len());
         let (n, eps) = (T::from_usize(size), T::from_f64(EPS));
         // Mean and 1/√(σ² + ε) of every set.
@@ -221,7 +220,7 @@ impl<T: Scalar> Layer<T> for Norm {
 
     fn backward(&self, io: Backward<'_, T>) {
         let [weight, ..] = io.params;
-        let [mut d_weight, mut d_bias, _] = io.d_params;
+        let [mut d_weight, mut d_bias, ..] = io.d_params;
         let mut d_x = io.d_x;
         let (sets, size) = self.sets(io.x.len());
         let n = T::from_usize(size);

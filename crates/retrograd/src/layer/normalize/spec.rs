@@ -15,6 +15,10 @@ pub struct NormalizeSpec {}
 
 impl Spec for NormalizeSpec {
     fn build(&self, at: &At<'_>) -> Result<Built> {
+        if at.is_on_graph() {
+            let needed = "a network on tables, whose data it takes its statistics from";
+            return Err(at.invalid("", "a graph network", needed));
+        }
         Built::new(Normalize::new(at.last()), at.shape.to_vec())
     }
 

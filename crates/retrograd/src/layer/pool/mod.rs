@@ -16,7 +16,7 @@ mod tests;
 
 pub use spec::{AvgPool2dSpec, MaxPool2dSpec};
 
-use crate::layer::{Backward, Describe, Forward, Layer, Saved};
+use crate::layer::{Backward, Describe, Forward, Layer, Seen};
 use crate::{Kernels, Scalar};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -131,9 +131,9 @@ impl<T: Scalar> Layer<T> for Pool {
         }
     }
 
-    fn pattern(&self, _: &[T], saved: &Saved<T>, pattern: &mut Vec<u32>) {
+    fn pattern(&self, seen: Seen<'_, T>, pattern: &mut Vec<u32>) {
         if self.kind == PoolKind::Max {
-            pattern.extend_from_slice(&saved.indices);
+            pattern.extend_from_slice(&seen.saved.indices);
         }
     }
 }

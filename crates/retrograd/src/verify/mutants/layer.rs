@@ -7,7 +7,9 @@
 use std::any::Any;
 
 use super::transform::Transform;
-use crate::layer::{AnyLayer, Backward, Describe, Forward, Layer, Saved, TENSORS, TensorSpec};
+use crate::layer::{
+    AnyLayer, Backward, Describe, Forward, Layer, Saved, Seen, TENSORS, TensorSpec,
+};
 use crate::rng::Stream;
 use crate::verify::Rounded;
 use crate::{Buffer, Layout, Result, Scalar};
@@ -88,7 +90,7 @@ impl<F> Wrong<F> {
 }
 
 impl<F> Describe for Wrong<F> {
-    fn tensors(&self) -> [Option<TensorSpec>; TENSORS] {
+    fn tensors(&self) -> Vec<Option<TensorSpec>> {
         self.seat.inner.tensors()
     }
     fn init(&self, slot: usize, len: usize, stream: &mut Stream) -> Vec<f32> {
@@ -102,6 +104,12 @@ impl<F> Describe for Wrong<F> {
     }
     fn absorb(&mut self, saved: &Saved<f32>, samples: usize) {
         self.seat.inner.absorb(saved, samples);
+    }
+    fn reads_sparse(&self) -> bool {
+        self.seat.inner.reads_sparse()
+    }
+    fn keeps_sparse(&self) -> bool {
+        self.seat.inner.keeps_sparse()
     }
 }
 
@@ -122,8 +130,8 @@ impl<T: Scalar, F: Fault<T>> Layer<T> for Wrong<F> {
         }
     }
 
-    fn pattern(&self, x: &[T], saved: &Saved<T>, pattern: &mut Vec<u32>) {
-        T::layer(&*self.seat.inner).pattern(x, saved, pattern);
+    fn pattern(&self, seen: Seen<'_, T>, pattern: &mut Vec<u32>) {
+        T::layer(&*self.seat.inner).pattern(seen, pattern);
     }
 }
 
@@ -236,7 +244,7 @@ pub(crate) fn general_faults(layer: &dyn AnyLayer, is_skip: bool) -> Vec<Mutatio
     all.extend([T::RollSamples, T::Shift, T::Reverse].map(F::X));
     all.extend([T::Shift, T::Scale(1.001)].map(F::Y));
     let tensors = layer.tensors();
-    for slot in (0..TENSORS).filter(|&slot| tensors[slot].is_some()) {
+    for slot in (0..tensors.len()).filter(|&slot| tensors[slot].is_some()) {
         for t in [
             T::Zero,
             T::Negate,

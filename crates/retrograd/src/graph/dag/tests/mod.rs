@@ -1,5 +1,5 @@
 use super::*;
-use crate::graph::wrong::{Mutant, Wrong, reborrow};
+use wrong::{Mutant, Wrong, reborrow};
 use crate::verify::{self, Options, Subject};
 use crate::{Loss, Target};
 

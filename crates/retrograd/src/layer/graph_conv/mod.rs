@@ -22,15 +22,18 @@
 //! Σ_{p out of i} g_p·w_p·s_target.
 //!
 //! ε of `gin`: d_ε = Σ v · d_(Pv).
-//!
-//! Memory: `a` what lies between (z or m) · `b` its gradient · `c` P's entries · `d` s, or 1/degree
-//! · `e` the hidden rows of gin's second map · `f` their gradient.
 
-use super::{Back, Context, LayerTape, Saved, sized};
+mod faults;
+mod spec;
+
+pub use spec::{GcnSpec, GinSpec, MessagePassingSpec, SageSpec};
+
 use crate::Scalar;
-use crate::graph::batch::NodeValues;
 use crate::graph::ops::{Aggregate, Coefficient, Linear, aggregate, dot, edge_dot};
-use crate::graph::structure::{Adjacency, LOOP};
+use crate::graph::{Adjacency, LOOP, NodeValues};
+use crate::layer::graph::{Back, Context, Returning, fan_in, glorot, relu, through_relu};
+use crate::layer::{Backward, Describe, Forward, Layer, Seen, TensorSpec, sized, uniform};
+use crate::rng::Stream;
 
 /// How a layer's P is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,35 +44,87 @@ pub(crate) enum Propagation {
     MeanOfNeighbours,
     /// `message_passing`.
     MeanWithSelf,
-    /// `gin`, with the tensor of ε.
-    Sum { eps: usize },
+    /// `gin`.
+    Sum,
 }
+
+/// The slot of gin's ε.
+const EPS: usize = 0;
 
 /// `gcn`, `sage`, `message_passing`, `gin`.
 pub(crate) struct Convolution {
     pub propagation: Propagation,
     /// W and b.
-    pub linear: Linear,
+    linear: Linear,
     /// W_r of `sage`.
-    pub root: Option<Linear>,
+    root: Option<Linear>,
     /// The second map of `gin`.
-    pub second: Option<Linear>,
-    /// Where ε is in the parameters.
-    pub eps_at: usize,
+    second: Option<Linear>,
 }
 
-impl Convolution {
-    /// P and W, and nothing else.
-    pub fn new(propagation: Propagation, linear: Linear) -> Self {
-        Convolution {
-            propagation,
-            linear,
-            root: None,
-            second: None,
-            eps_at: 0,
+/// What is kept between forward and backward.
+#[derive(Default)]
+struct Memory<T> {
+    /// What stands between: z or m, and its gradient.
+    between: Vec<T>,
+    d_between: Vec<T>,
+    /// P's entries, and s, or 1/degree.
+    entries: Vec<T>,
+    scale: Vec<T>,
+    /// The hidden rows of gin's second map, and their gradient.
+    hidden: Vec<T>,
+    d_hidden: Vec<T>,
+}
+
+impl Describe for Convolution {
+    fn tensors(&self) -> Vec<Option<TensorSpec>> {
+        match self.propagation {
+            Propagation::Normalised => self.linear.tensors("lin.weight", "bias").into(),
+            Propagation::MeanWithSelf => self.linear.tensors("weight", "bias").into(),
+            Propagation::MeanOfNeighbours => {
+                let mut all = Vec::from(self.linear.tensors("lin_l.weight", "lin_l.bias"));
+                all.extend(self.root.map(|root| root.tensors("lin_r.weight", "")).into_iter().flatten());
+                all
+            }
+            Propagation::Sum => {
+                let mut all = vec![Some(TensorSpec::new("eps", &[1]))];
+                all.extend(self.linear.tensors("nn.0.weight", "nn.0.bias"));
+                let second = self.second.map(|map| map.tensors("nn.2.weight", "nn.2.bias"));
+                all.extend(second.into_iter().flatten());
+                all
+            }
         }
     }
 
+    /// Glorot and 0 for `gcn`, 0 for ε, PyTorch's own for other maps.
+    fn init(&self, slot: usize, len: usize, stream: &mut Stream) -> Vec<f32> {
+        let first = &self.linear;
+        let bound = match self.propagation {
+            Propagation::Normalised => glorot(first.inputs, first.outputs),
+            _ => fan_in(first.inputs),
+        };
+        match (self.propagation, slot) {
+            (Propagation::Normalised, 1) | (Propagation::Sum, EPS) => vec![0.0; len],
+            (_, slot) if slot == first.weight => first.init_weight(bound, stream),
+            (Propagation::MeanOfNeighbours, 2) => first.init_weight(bound, stream),
+            (Propagation::Sum, 3..) => {
+                let second = self.second.expect("gin has a second map");
+                let bound = fan_in(second.inputs);
+                match slot == second.weight {
+                    true => second.init_weight(bound, stream),
+                    false => uniform(len, bound, stream),
+                }
+            }
+            _ => uniform(len, bound, stream),
+        }
+    }
+
+    fn reads_sparse(&self) -> bool {
+        true
+    }
+}
+
+impl Convolution {
     /// W before P?
     fn map_first<T: Scalar>(&self, c: &Context<'_, T>, x: &NodeValues<'_, T>) -> bool {
         let narrower = self.linear.outputs <= self.linear.inputs;
@@ -78,7 +133,7 @@ impl Convolution {
         matches!(x, NodeValues::Sparse(..)) || if c.fast { narrower } else { defined }
     }
 
-    fn adjacency<'g, T: Scalar>(&self, c: &'g Context<'_, T>) -> &'g Adjacency {
+    fn adjacency<'g, T: Scalar>(&self, c: &Context<'g, T>) -> &'g Adjacency {
         match self.propagation {
             Propagation::Normalised | Propagation::MeanWithSelf => c.graph().looped(),
             _ => c.graph().adjacency(),
@@ -86,7 +141,7 @@ impl Convolution {
     }
 
     /// P's entries or the inverse degrees, where they are not already at hand.
-    fn prepare<T: Scalar>(&self, c: &Context<'_, T>, saved: &mut Saved<T>) {
+    fn prepare<T: Scalar>(&self, c: &Context<'_, T>, saved: &mut Memory<T>) {
         let rows = &self.adjacency(c).pattern.by_row;
         match self.propagation {
             Propagation::Normalised => {
@@ -95,7 +150,7 @@ impl Convolution {
                 }
             }
             Propagation::MeanOfNeighbours | Propagation::MeanWithSelf => {
-                let inverse = sized(&mut saved.d, rows.len());
+                let inverse = sized(&mut saved.scale, rows.len());
                 for (i, inverse) in inverse.iter_mut().enumerate() {
                     let degree = rows.degree(i);
                     *inverse = if degree == 0 {
@@ -105,7 +160,7 @@ impl Convolution {
                     };
                 }
             }
-            Propagation::Sum { .. } => {}
+            Propagation::Sum => {}
         }
     }
 
@@ -118,7 +173,6 @@ impl Convolution {
         v: &[T],
         width: usize,
         bias: Option<&[T]>,
-        add: bool,
         out: &mut [T],
     ) {
         let pattern = &self.adjacency(c).pattern;
@@ -139,7 +193,6 @@ impl Convolution {
             };
             let sum = Aggregate {
                 bias: bias.and_then(T::f32s),
-                add,
                 ..Aggregate::new(rows, coefficient)
             };
             return aggregate(&sum, v, width, out, true);
@@ -147,117 +200,21 @@ impl Convolution {
         let (coefficient, row_scale) = match (self.propagation, transposed) {
             (Propagation::Normalised, false) => (Coefficient::Slot(entries), None),
             (Propagation::Normalised, true) => (Coefficient::Gather(entries, &pattern.slot), None),
-            (Propagation::Sum { .. }, _) => (Coefficient::One, None),
+            (Propagation::Sum, _) => (Coefficient::One, None),
             (_, false) => (Coefficient::One, Some(inverse)),
             (_, true) => (Coefficient::Neighbour(inverse), None),
         };
         let own = match self.propagation {
-            Propagation::Sum { .. } => Some(T::ONE + c.params[self.eps_at]),
+            Propagation::Sum => Some(T::ONE + c.params[EPS][0]),
             _ => None,
         };
         let sum = Aggregate {
             own,
             row_scale,
             bias,
-            add,
             ..Aggregate::new(rows, coefficient)
         };
         aggregate(&sum, v, width, out, c.fast);
-    }
-
-    pub fn forward<T: Scalar>(
-        &self,
-        c: &Context<'_, T>,
-        x: NodeValues<'_, T>,
-        tape: &mut LayerTape<T>,
-    ) {
-        let n = c.graph().nodes();
-        let saved = &mut tape.saved;
-        self.prepare(c, saved);
-        let first = &self.linear;
-        let y = match &self.second {
-            Some(_) => sized(&mut saved.e, n * first.outputs),
-            None => sized(&mut tape.output, n * first.outputs),
-        };
-        let known = [&saved.c[..], &saved.d[..]];
-        if self.map_first(c, &x) {
-            let z = sized(&mut saved.a, n * first.outputs);
-            first.multiply_only(c, x, z);
-            let bias = first.bias(c.params);
-            self.propagate(c, known, false, z, first.outputs, bias, false, y);
-        } else {
-            let NodeValues::Dense(v) = x else {
-                unreachable!("sparse rows are mapped first")
-            };
-            let m = sized(&mut saved.a, n * first.inputs);
-            self.propagate(c, known, false, v, first.inputs, None, false, m);
-            first.forward(c, NodeValues::Dense(m), y, false);
-        }
-        if let Some(root) = &self.root {
-            root.forward(c, x, y, true);
-        }
-        if let Some(second) = &self.second {
-            relu(y);
-            let y = sized(&mut tape.output, n * second.outputs);
-            second.forward(c, NodeValues::Dense(&saved.e), y, false);
-        }
-    }
-
-    pub fn backward<T: Scalar>(
-        &self,
-        b: &mut Back<'_, T>,
-        x: NodeValues<'_, T>,
-        tape: &mut LayerTape<T>,
-        d_y: &[T],
-        mut d_x: Option<&mut [T]>,
-    ) {
-        let n = b.c.graph().nodes();
-        let saved = &mut tape.saved;
-        let first = &self.linear;
-        let mut d_y = d_y;
-        if let Some(second) = &self.second {
-            second.backward_params(b, NodeValues::Dense(&saved.e), d_y);
-            let d_hidden = sized(&mut saved.f, saved.e.len());
-            second.backward_input(&b.c, NodeValues::Dense(&saved.e), d_y, d_hidden, false);
-            for (d, &h) in d_hidden.iter_mut().zip(&saved.e) {
-                if h <= T::ZERO {
-                    *d = T::ZERO;
-                }
-            }
-            d_y = &saved.f;
-        }
-        let known = [&saved.c[..], &saved.d[..]];
-        // The gradient of what P was applied to is `d_(Pv)`; see the module's text.
-        if self.map_first(&b.c, &x) {
-            let d_z = sized(&mut saved.b, n * first.outputs);
-            self.propagate(&b.c, known, true, d_y, first.outputs, None, false, d_z);
-            first.backward_weight(b, x, d_z);
-            first.backward_bias(b, d_y);
-            self.backward_propagation(b, &saved.a, d_y, first.outputs, known);
-            if let Some(d_x) = d_x.as_deref_mut() {
-                first.backward_input(&b.c, x, d_z, d_x, false);
-            }
-        } else {
-            let NodeValues::Dense(v) = x else {
-                unreachable!("sparse rows are mapped first")
-            };
-            first.backward_params(b, NodeValues::Dense(&saved.a), d_y);
-            let wants_eps = matches!(self.propagation, Propagation::Sum { eps } if b.wants(eps));
-            if d_x.is_some() || wants_eps || b.d_edge_weights.is_some() {
-                let d_m = sized(&mut saved.b, n * first.inputs);
-                first.backward_input(&b.c, NodeValues::Dense(&saved.a), d_y, d_m, false);
-                self.backward_propagation(b, v, d_m, first.inputs, known);
-                if let Some(d_x) = d_x.as_deref_mut() {
-                    self.propagate(&b.c, known, true, d_m, first.inputs, None, false, d_x);
-                }
-            }
-        }
-        if let Some(root) = &self.root {
-            root.backward_params(b, x, d_y);
-            if let Some(d_x) = d_x {
-                root.backward_input(&b.c, x, d_y, d_x, true);
-            }
-        }
     }
 
     /// The gradients of what P is made of, given v and d_(Pv).
@@ -270,9 +227,9 @@ impl Convolution {
         [_, scale]: [&[T]; 2],
     ) {
         match self.propagation {
-            Propagation::Sum { eps } => {
+            Propagation::Sum => {
                 let fast = b.c.fast;
-                if let Some(d_eps) = b.gradient(eps) {
+                if let Some((d_eps, _)) = b.gradient(EPS) {
                     d_eps[0] += dot(v, d_pv, fast);
                 }
             }
@@ -290,18 +247,92 @@ impl Convolution {
             _ => {}
         }
     }
-
-    /// Which side of gin's ReLU each hidden element is on.
-    pub fn pattern<T: Scalar>(&self, saved: &Saved<T>, pattern: &mut Vec<u32>) {
-        if self.second.is_some() {
-            pattern.extend(saved.e.iter().map(|&h| u32::from(h > T::ZERO)));
-        }
-    }
 }
 
-fn relu<T: Scalar>(x: &mut [T]) {
-    for x in x {
-        *x = x.max(T::ZERO);
+impl<T: Scalar> Layer<T> for Convolution {
+    fn forward(&self, io: Forward<'_, T>) {
+        let (c, x, y, saved) = io.on_graph::<Memory<T>>();
+        let n = c.graph().nodes();
+        self.prepare(&c, saved);
+        let first = &self.linear;
+        let out = match &self.second {
+            Some(_) => sized(&mut saved.hidden, n * first.outputs),
+            None => &mut *y,
+        };
+        let known = [&saved.entries[..], &saved.scale[..]];
+        if self.map_first(&c, &x) {
+            let z = sized(&mut saved.between, n * first.outputs);
+            first.multiply_only(&c, x, z);
+            let bias = first.bias(&c);
+            self.propagate(&c, known, false, z, first.outputs, bias, out);
+        } else {
+            let m = sized(&mut saved.between, n * first.inputs);
+            self.propagate(&c, known, false, x.dense(), first.inputs, None, m);
+            first.forward(&c, NodeValues::Dense(m), out, false);
+        }
+        if let Some(root) = &self.root {
+            root.forward(&c, x, out, true);
+        }
+        if let Some(second) = &self.second {
+            relu(out);
+            second.forward(&c, NodeValues::Dense(&saved.hidden), y, false);
+        }
+    }
+
+    fn backward(&self, io: Backward<'_, T>) {
+        let Returning {
+            mut b,
+            x,
+            d_y,
+            mut d_x,
+            saved,
+        } = io.on_graph::<Memory<T>>();
+        let b = &mut b;
+        let n = b.c.graph().nodes();
+        let first = &self.linear;
+        let mut d_y = d_y;
+        if let Some(second) = &self.second {
+            second.backward_params(b, NodeValues::Dense(&saved.hidden), d_y);
+            d_y = through_relu(second, &b.c, &saved.hidden, d_y, &mut saved.d_hidden);
+        }
+        let known = [&saved.entries[..], &saved.scale[..]];
+        // The gradient of what P was applied to is `d_(Pv)`; see the module's text.
+        if self.map_first(&b.c, &x) {
+            let d_z = sized(&mut saved.d_between, n * first.outputs);
+            self.propagate(&b.c, known, true, d_y, first.outputs, None, d_z);
+            first.backward_weight(b, x, d_z);
+            first.backward_bias(b, d_y);
+            self.backward_propagation(b, &saved.between, d_y, first.outputs, known);
+            if let Some(d_x) = d_x.as_deref_mut() {
+                first.backward_input(&b.c, x, d_z, d_x, false);
+            }
+        } else {
+            let m = NodeValues::Dense(&saved.between[..]);
+            first.backward_params(b, m, d_y);
+            let wants_eps = self.propagation == Propagation::Sum && b.wants(EPS);
+            if d_x.is_some() || wants_eps || b.d_edge_weights.is_some() {
+                let d_m = sized(&mut saved.d_between, n * first.inputs);
+                first.backward_input(&b.c, m, d_y, d_m, false);
+                self.backward_propagation(b, x.dense(), d_m, first.inputs, known);
+                if let Some(d_x) = d_x.as_deref_mut() {
+                    self.propagate(&b.c, known, true, d_m, first.inputs, None, d_x);
+                }
+            }
+        }
+        if let Some(root) = &self.root {
+            root.backward_params(b, x, d_y);
+            if let Some(d_x) = d_x {
+                root.backward_input(&b.c, x, d_y, d_x, true);
+            }
+        }
+    }
+
+    /// Which side of gin's ReLU each hidden element is on.
+    fn pattern(&self, seen: Seen<'_, T>, pattern: &mut Vec<u32>) {
+        if self.second.is_some() {
+            let (_, saved) = seen.on_graph::<Memory<T>>();
+            pattern.extend(saved.hidden.iter().map(|&h| u32::from(h > T::ZERO)));
+        }
     }
 }
 
@@ -317,10 +348,10 @@ fn weight_of<T: Scalar>(adjacency: &Adjacency, weights: Option<&[T]>, slot: usiz
     }
 }
 
-/// s into `saved.d` and P's entries into `saved.c`.
-fn normalise<T: Scalar>(adjacency: &Adjacency, weights: Option<&[T]>, saved: &mut Saved<T>) {
+/// s and P's entries.
+fn normalise<T: Scalar>(adjacency: &Adjacency, weights: Option<&[T]>, saved: &mut Memory<T>) {
     let rows = &adjacency.pattern.by_row;
-    let scale = sized(&mut saved.d, rows.len());
+    let scale = sized(&mut saved.scale, rows.len());
     for (i, scale) in scale.iter_mut().enumerate() {
         let degree: T = rows
             .range(i)
@@ -332,7 +363,7 @@ fn normalise<T: Scalar>(adjacency: &Adjacency, weights: Option<&[T]>, saved: &mu
             T::ZERO
         };
     }
-    let entries = sized(&mut saved.c, rows.slots());
+    let entries = sized(&mut saved.entries, rows.slots());
     for i in 0..rows.len() {
         for p in rows.range(i) {
             let j = rows.neighbour[p] as usize;

@@ -57,7 +57,7 @@ fn row_head<T: Scalar>(row: &mut [T], heads: usize, head: usize) {
 }
 
 /// Heads that are computed side by side.
-pub(super) const HEADS: usize = 16;
+pub(crate) const HEADS: usize = 16;
 
 /// Heads side by side: the exponentials of a whole row in lanes of 16.
 #[inline(always)]

@@ -9,21 +9,39 @@
 //! With k_e = [x_source(e) + l_e > 0] and d_m = ([h > 0]·(d_y·W₂ᵀ))·W₀ᵀ:
 //! d_l_e = k_e·d_m_target(e); d_x_j = (1 + ε)·d_m_j + Σ_{e out of j} d_l_e; d_ε = Σ x·d_m;
 //! d_attr = d_l·lin.Wᵀ.
-//!
-//! Memory: `a` l, by edge · `b` m · `c` h · `d` d_h · `e` d_m · `f` d_l.
 
-use super::{Back, Context, LayerTape, Saved, sized};
-use crate::graph::batch::NodeValues;
+mod spec;
+
+pub use spec::GineSpec;
+
+use crate::Scalar;
+use crate::graph::NodeValues;
 use crate::graph::ops::{Linear, dot};
+use crate::layer::graph::{Returning, fan_in, relu, through_relu};
+use crate::layer::{Backward, Describe, Forward, Layer, Seen, TensorSpec, sized, uniform};
 use crate::parallel::{self, Uneven, for_each_cut};
-use crate::{Layout, Scalar};
+use crate::rng::Stream;
+
+/// The slot of ε.
+const EPS: usize = 0;
 
 pub(crate) struct Gine {
-    eps: usize,
-    eps_at: usize,
-    pub first: Linear,
-    pub second: Linear,
-    pub edge: Linear,
+    first: Linear,
+    second: Linear,
+    edge: Linear,
+}
+
+/// What is kept between forward and backward.
+#[derive(Default)]
+struct Memory<T> {
+    /// By edge.
+    l: Vec<T>,
+    d_l: Vec<T>,
+    /// By node.
+    m: Vec<T>,
+    d_m: Vec<T>,
+    hidden: Vec<T>,
+    d_hidden: Vec<T>,
 }
 
 /// From this many numbers on, edges go to threads: some 5 µs on one
@@ -33,37 +51,51 @@ const PARALLEL: usize = 1 << 14;
 const PIECE: usize = 256;
 
 impl Gine {
-    pub fn new(layout: &mut Layout, prefix: &str, sizes: [usize; 2], edge_features: usize) -> Self {
-        let [inputs, out] = sizes;
-        let eps = layout.tensors().len();
-        let eps_at = layout.push(format!("{prefix}.eps"), &[1]).start;
+    pub fn new(inputs: usize, out: usize, edge_features: usize) -> Self {
         Gine {
-            eps,
-            eps_at,
-            first: Linear::new(layout, &format!("{prefix}.nn.0"), inputs, out, true),
-            second: Linear::new(layout, &format!("{prefix}.nn.2"), out, out, true),
-            edge: Linear::new(
-                layout,
-                &format!("{prefix}.lin"),
-                edge_features,
-                inputs,
-                true,
-            ),
+            first: Linear::new(1, inputs, out),
+            second: Linear::new(3, out, out),
+            edge: Linear::new(5, edge_features, inputs),
         }
     }
+}
 
-    pub fn forward<T: Scalar>(&self, c: &Context<'_, T>, x: &[T], tape: &mut LayerTape<T>) {
+impl Describe for Gine {
+    fn tensors(&self) -> Vec<Option<TensorSpec>> {
+        let mut all = vec![Some(TensorSpec::new("eps", &[1]))];
+        all.extend(self.first.tensors("nn.0.weight", "nn.0.bias"));
+        all.extend(self.second.tensors("nn.2.weight", "nn.2.bias"));
+        all.extend(self.edge.tensors("lin.weight", "lin.bias"));
+        all
+    }
+
+    fn init(&self, slot: usize, len: usize, stream: &mut Stream) -> Vec<f32> {
+        if slot == EPS {
+            return vec![0.0; len];
+        }
+        let linear = [&self.first, &self.second, &self.edge][(slot - 1) / 2];
+        let bound = fan_in(linear.inputs);
+        match slot == linear.weight {
+            true => linear.init_weight(bound, stream),
+            false => uniform(len, bound, stream),
+        }
+    }
+}
+
+impl<T: Scalar> Layer<T> for Gine {
+    fn forward(&self, io: Forward<'_, T>) {
+        let (c, x, y, saved) = io.on_graph::<Memory<T>>();
+        let x = x.dense();
         let graph = c.graph();
         let width = self.first.inputs;
-        let saved = &mut tape.saved;
-        let l = sized(&mut saved.a, graph.edges() * width);
-        self.edge
-            .forward(c, NodeValues::Dense(c.batch.edge_features()), l, false);
-        let l = &saved.a[..];
-        let own = T::ONE + c.params[self.eps_at];
+        let l = sized(&mut saved.l, graph.edges() * width);
+        let attributes = NodeValues::Dense(c.batch.edge_features());
+        self.edge.forward(&c, attributes, l, false);
+        let l = &saved.l[..];
+        let own = T::ONE + c.params[EPS][0];
         let adjacency = graph.adjacency();
         let rows = &adjacency.pattern.by_row;
-        let m = sized(&mut saved.b, x.len());
+        let m = sized(&mut saved.m, x.len());
         let parallel = c.fast && l.len() >= PARALLEL;
         let owned = Uneven::new(m, &rows.piece_rows, width);
         for_each_cut(rows.pieces(), parallel, owned, |piece, m| {
@@ -81,48 +113,45 @@ impl Gine {
                 }
             }
         });
-        let h = sized(&mut saved.c, graph.nodes() * self.first.outputs);
-        self.first.forward(c, NodeValues::Dense(&saved.b), h, false);
-        for h in h.iter_mut() {
-            *h = h.max(T::ZERO);
-        }
-        let y = sized(&mut tape.output, graph.nodes() * self.second.outputs);
-        self.second
-            .forward(c, NodeValues::Dense(&saved.c), y, false);
+        let hidden = sized(&mut saved.hidden, graph.nodes() * self.first.outputs);
+        self.first
+            .forward(&c, NodeValues::Dense(&saved.m), hidden, false);
+        relu(hidden);
+        self.second.forward(&c, NodeValues::Dense(hidden), y, false);
     }
 
-    pub fn backward<T: Scalar>(
-        &self,
-        b: &mut Back<'_, T>,
-        x: &[T],
-        tape: &mut LayerTape<T>,
-        d_y: &[T],
-        d_x: Option<&mut [T]>,
-    ) {
+    fn backward(&self, io: Backward<'_, T>) {
+        let Returning {
+            mut b,
+            x,
+            d_y,
+            d_x,
+            saved,
+        } = io.on_graph::<Memory<T>>();
+        let (b, x) = (&mut b, x.dense());
         let width = self.first.inputs;
-        let saved = &mut tape.saved;
-        let h = NodeValues::Dense(&saved.c[..]);
-        self.second.backward_params(b, h, d_y);
-        let d_h = sized(&mut saved.d, saved.c.len());
-        self.second.backward_input(&b.c, h, d_y, d_h, false);
-        for (d, &h) in d_h.iter_mut().zip(&saved.c) {
-            if h <= T::ZERO {
-                *d = T::ZERO;
-            }
-        }
-        let m = NodeValues::Dense(&saved.b[..]);
-        self.first.backward_params(b, m, &saved.d);
-        let d_m = sized(&mut saved.e, saved.b.len());
-        self.first.backward_input(&b.c, m, &saved.d, d_m, false);
-        let d_m = &saved.e[..];
+        let hidden = NodeValues::Dense(&saved.hidden[..]);
+        self.second.backward_params(b, hidden, d_y);
+        let d_hidden = through_relu(
+            &self.second,
+            &b.c,
+            &saved.hidden,
+            d_y,
+            &mut saved.d_hidden,
+        );
+        let m = NodeValues::Dense(&saved.m[..]);
+        self.first.backward_params(b, m, d_hidden);
+        let d_m = sized(&mut saved.d_m, saved.m.len());
+        self.first.backward_input(&b.c, m, d_hidden, d_m, false);
+        let d_m = &saved.d_m[..];
         let fast = b.c.fast;
-        if let Some(d_eps) = b.gradient(self.eps) {
+        if let Some((d_eps, _)) = b.gradient(EPS) {
             d_eps[0] += dot(x, d_m, fast);
         }
         let graph = b.c.batch.graph();
         let (sources, targets) = (graph.sources(), graph.targets());
-        let l = &saved.a[..];
-        let d_l = sized(&mut saved.f, l.len());
+        let l = &saved.l[..];
+        let d_l = sized(&mut saved.d_l, l.len());
         let parallel = fast && l.len() >= PARALLEL;
         parallel::for_each_chunk(d_l, PIECE * width, parallel, |piece, d_l| {
             for (k, d_l) in d_l.chunks_exact_mut(width).enumerate() {
@@ -134,7 +163,7 @@ impl Gine {
                 }
             }
         });
-        let d_l = &saved.f[..];
+        let d_l = &saved.d_l[..];
         let attributes = NodeValues::Dense(b.c.batch.edge_features());
         self.edge.backward_params(b, attributes, d_l);
         if let Some(d_attributes) = b.d_edge_features.as_deref_mut() {
@@ -142,7 +171,7 @@ impl Gine {
                 .backward_input(&b.c, attributes, d_l, d_attributes, true);
         }
         let Some(d_x) = d_x else { return };
-        let own = T::ONE + b.c.params[self.eps_at];
+        let own = T::ONE + b.c.params[EPS][0];
         let adjacency = graph.adjacency();
         let columns = &adjacency.pattern.by_column;
         let owned = Uneven::new(d_x, &columns.piece_rows, width);
@@ -162,20 +191,15 @@ impl Gine {
     }
 
     /// Which messages and hidden elements pass their ReLU.
-    pub fn pattern<T: Scalar>(
-        &self,
-        c_graph: &crate::graph::structure::Graph,
-        x: &[T],
-        saved: &Saved<T>,
-        pattern: &mut Vec<u32>,
-    ) {
+    fn pattern(&self, seen: Seen<'_, T>, pattern: &mut Vec<u32>) {
+        let (graph, saved) = seen.on_graph::<Memory<T>>();
         let width = self.first.inputs;
-        for (e, &s) in c_graph.sources().iter().enumerate() {
+        for (e, &s) in graph.sources().iter().enumerate() {
             for f in 0..width {
-                let u = x[s as usize * width + f] + saved.a[e * width + f];
+                let u = seen.x[s as usize * width + f] + saved.l[e * width + f];
                 pattern.push(u32::from(u > T::ZERO));
             }
         }
-        pattern.extend(saved.c.iter().map(|&h| u32::from(h > T::ZERO)));
+        pattern.extend(saved.hidden.iter().map(|&h| u32::from(h > T::ZERO)));
     }
 }

@@ -12,82 +12,56 @@
 //! Names are those of PyTorch's `MultiheadAttention`. Graphs are independent: each is owned by one
 //! thread.
 
-use super::{Back, Context, LayerTape, sized};
-use crate::graph::batch::NodeValues;
-use crate::graph::ops::Linear;
-use crate::parallel::{Uneven, for_each_cut};
-use crate::simd::{self, dispatch};
-use crate::{Layout, Scalar};
+mod spec;
 
-/// Memory of the attention layers, each named for what it holds.
-pub(crate) struct Memory<T> {
-    /// The rows that are summed: z, l, or q, k and v.
-    pub projected: Vec<T>,
-    /// r of `gatv2`.
-    pub targets: Vec<T>,
-    /// att_src · z and att_dst · z of `gat`.
-    pub from: Vec<T>,
-    pub to: Vec<T>,
-    /// What the softmax gave, by slot and head.
-    pub alpha: Vec<T>,
-    /// Attention dropout: its factors, and α times them.
-    pub mask: Vec<T>,
-    pub kept: Vec<T>,
-    pub dropped: bool,
-    /// Gradients of the above.
-    pub d_scores: Vec<T>,
-    pub d_from: Vec<T>,
-    pub d_to: Vec<T>,
-    pub d_projected: Vec<T>,
-    pub d_targets: Vec<T>,
-    pub d_att: Vec<T>,
-    /// What the heads of self-attention summed, and its gradient.
-    pub summed: Vec<T>,
-    pub d_summed: Vec<T>,
-    pub bounds: Vec<u32>,
-    pub node_bounds: Vec<u32>,
+pub use spec::SelfAttentionSpec;
+
+use crate::Scalar;
+use crate::graph::ops::Linear;
+use crate::graph::{Graph, NodeValues};
+use crate::layer::graph::{Returning, fan_in, glorot};
+use crate::layer::{Backward, Describe, Forward, Layer, TensorSpec, sized};
+use crate::parallel::{Uneven, for_each_cut};
+use crate::rng::Stream;
+use crate::simd::{self, dispatch};
+
+pub(crate) struct SelfAttention {
+    input: Linear,
+    output: Linear,
+    heads: usize,
 }
 
-impl<T> Default for Memory<T> {
-    fn default() -> Self {
-        Memory {
-            projected: Vec::new(),
-            targets: Vec::new(),
-            from: Vec::new(),
-            to: Vec::new(),
-            alpha: Vec::new(),
-            mask: Vec::new(),
-            kept: Vec::new(),
-            dropped: false,
-            d_scores: Vec::new(),
-            d_from: Vec::new(),
-            d_to: Vec::new(),
-            d_projected: Vec::new(),
-            d_targets: Vec::new(),
-            d_att: Vec::new(),
-            summed: Vec::new(),
-            d_summed: Vec::new(),
-            bounds: Vec::new(),
-            node_bounds: Vec::new(),
-        }
-    }
+/// What is kept between forward and backward.
+#[derive(Default)]
+struct Memory<T> {
+    /// q, k and v of every node.
+    qkv: Vec<T>,
+    d_qkv: Vec<T>,
+    alpha: Vec<T>,
+    d_scores: Vec<T>,
+    /// What the heads summed.
+    summed: Vec<T>,
+    d_summed: Vec<T>,
+    /// The first score (in units of heads) and the first node of every graph.
+    bounds: Vec<u32>,
+    node_bounds: Vec<u32>,
 }
 
 impl<T> Memory<T> {
-    /// The weights that the sum takes: α, after dropout where there is any.
-    pub fn weights(&self) -> &[T] {
-        if self.dropped {
-            &self.kept
-        } else {
-            &self.alpha
+    fn set_bounds(&mut self, graph: &Graph) {
+        self.bounds.clear();
+        self.node_bounds.clear();
+        let (mut scores, mut nodes) = (0_u32, 0_u32);
+        for g in 0..graph.graphs() {
+            self.bounds.push(scores);
+            self.node_bounds.push(nodes);
+            let n = graph.nodes_of(g).len() as u32;
+            scores += n * n;
+            nodes += n;
         }
+        self.bounds.push(scores);
+        self.node_bounds.push(nodes);
     }
-}
-
-pub(crate) struct SelfAttention {
-    pub input: Linear,
-    pub output: Linear,
-    pub heads: usize,
 }
 
 /// From this many scores on, graphs go to threads (`retrograd bench threshold-self-attention`
@@ -95,41 +69,43 @@ pub(crate) struct SelfAttention {
 const PARALLEL: usize = 1 << 12;
 
 impl SelfAttention {
-    pub fn new(layout: &mut Layout, prefix: &str, width: usize, heads: usize) -> Self {
-        let [weight, bias] = ["weight", "bias"].map(|kind| format!("{prefix}.in_proj_{kind}"));
+    pub fn new(width: usize, heads: usize) -> Self {
         SelfAttention {
-            input: Linear::named(layout, &weight, Some(&bias), width, 3 * width),
-            output: Linear::new(layout, &format!("{prefix}.out_proj"), width, width, true),
+            input: Linear::new(0, width, 3 * width),
+            output: Linear::new(2, width, width),
             heads,
         }
     }
+}
 
-    /// The first score (in units of heads) and the first node of every graph.
-    fn bounds<T: Scalar>(c: &Context<'_, T>, memory: &mut Memory<T>) {
-        let graph = c.graph();
-        memory.bounds.clear();
-        memory.node_bounds.clear();
-        let (mut scores, mut nodes) = (0_u32, 0_u32);
-        for g in 0..graph.graphs() {
-            memory.bounds.push(scores);
-            memory.node_bounds.push(nodes);
-            let n = graph.nodes_of(g).len() as u32;
-            scores += n * n;
-            nodes += n;
-        }
-        memory.bounds.push(scores);
-        memory.node_bounds.push(nodes);
+impl Describe for SelfAttention {
+    fn tensors(&self) -> Vec<Option<TensorSpec>> {
+        let mut all = Vec::from(self.input.tensors("in_proj_weight", "in_proj_bias"));
+        all.extend(self.output.tensors("out_proj.weight", "out_proj.bias"));
+        all
     }
 
-    pub fn forward<T: Scalar>(&self, c: &Context<'_, T>, x: &[T], tape: &mut LayerTape<T>) {
+    /// PyTorch's MultiheadAttention: Glorot over the stacked (3·width, width) weight.
+    fn init(&self, slot: usize, len: usize, stream: &mut Stream) -> Vec<f32> {
+        let width = self.output.inputs;
+        match slot {
+            0 => self.input.init_weight(glorot(width, 3 * width), stream),
+            2 => self.output.init_weight(fan_in(width), stream),
+            _ => vec![0.0; len],
+        }
+    }
+}
+
+impl<T: Scalar> Layer<T> for SelfAttention {
+    fn forward(&self, io: Forward<'_, T>) {
+        let (c, x, y, memory) = io.on_graph::<Memory<T>>();
         let (width, heads) = (self.output.inputs, self.heads);
         let graph = c.graph();
         let n = graph.nodes();
-        let memory = &mut tape.attention;
-        Self::bounds(c, memory);
-        let qkv = sized(&mut memory.projected, n * 3 * width);
-        self.input.forward(c, NodeValues::Dense(x), qkv, false);
-        let qkv = &memory.projected[..];
+        memory.set_bounds(graph);
+        let qkv = sized(&mut memory.qkv, n * 3 * width);
+        self.input.forward(&c, x, qkv, false);
+        let qkv = &memory.qkv[..];
         let scores = memory.bounds[graph.graphs()] as usize * heads;
         let alpha = sized(&mut memory.alpha, scores);
         let o = sized(&mut memory.summed, n * width);
@@ -176,36 +152,31 @@ impl SelfAttention {
                 }
             });
         });
-        let y = sized(&mut tape.output, n * width);
-        self.output
-            .forward(c, NodeValues::Dense(&memory.summed), y, false);
+        let o = NodeValues::Dense(&memory.summed[..]);
+        self.output.forward(&c, o, y, false);
     }
 
-    pub fn backward<T: Scalar>(
-        &self,
-        b: &mut Back<'_, T>,
-        x: &[T],
-        tape: &mut LayerTape<T>,
-        d_y: &[T],
-        d_x: Option<&mut [T]>,
-    ) {
+    fn backward(&self, io: Backward<'_, T>) {
+        let Returning {
+            mut b,
+            x,
+            d_y,
+            d_x,
+            saved: memory,
+        } = io.on_graph::<Memory<T>>();
+        let b = &mut b;
         let (width, heads) = (self.output.inputs, self.heads);
-        let graph = b.c.batch.graph().clone();
+        let graph = b.c.graph();
         let n = graph.nodes();
-        let memory = &mut tape.attention;
-        self.output
-            .backward_params(b, NodeValues::Dense(&memory.summed), d_y);
+        let o = NodeValues::Dense(&memory.summed[..]);
+        self.output.backward_params(b, o, d_y);
         let d_o = sized(&mut memory.d_summed, n * width);
-        self.output
-            .backward_input(&b.c, NodeValues::Dense(&memory.summed), d_y, d_o, false);
-        let (qkv, alpha, d_o) = (
-            &memory.projected[..],
-            &memory.alpha[..],
-            &memory.d_summed[..],
-        );
+        self.output.backward_input(&b.c, o, d_y, d_o, false);
+        let (qkv, alpha) = (&memory.qkv[..], &memory.alpha[..]);
+        let d_o = &memory.d_summed[..];
         let bounds = &memory.bounds;
         let d_s = sized(&mut memory.d_scores, alpha.len());
-        let d_qkv = sized(&mut memory.d_projected, n * 3 * width);
+        let d_qkv = sized(&mut memory.d_qkv, n * 3 * width);
         let owned = (
             Uneven::new(d_s, bounds, heads),
             Uneven::new(d_qkv, &memory.node_bounds, 3 * width),
@@ -256,11 +227,10 @@ impl SelfAttention {
                 }
             });
         });
-        let d_qkv = &memory.d_projected[..];
-        self.input.backward_params(b, NodeValues::Dense(x), d_qkv);
+        let d_qkv = &memory.d_qkv[..];
+        self.input.backward_params(b, x, d_qkv);
         if let Some(d_x) = d_x {
-            self.input
-                .backward_input(&b.c, NodeValues::Dense(x), d_qkv, d_x, false);
+            self.input.backward_input(&b.c, x, d_qkv, d_x, false);
         }
     }
 }

@@ -2,13 +2,15 @@
 //!
 //! d_x_i = d_y_g for the sum, d_y_g/n for the mean; for the maximum d_y_g goes, feature by feature,
 //! to the first node that has it. A graph without nodes gives a row of zeros.
-//!
-//! Memory: `indices` the node of each maximum.
 
-use super::{Context, LayerTape, sized};
-use crate::Scalar;
-use crate::graph::structure::Graph;
-use crate::parallel;
+mod faults;
+mod spec;
+
+pub use spec::{MaxPoolSpec, MeanPoolSpec, SumPoolSpec};
+
+use crate::graph::Graph;
+use crate::layer::{Backward, Describe, Forward, Layer, Seen};
+use crate::{Kernels, Scalar, parallel};
 
 /// What is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,9 +20,9 @@ pub(crate) enum PoolKind {
     Max,
 }
 
-pub(crate) struct Pool {
-    pub kind: PoolKind,
-    pub width: usize,
+pub(crate) struct GraphPool {
+    kind: PoolKind,
+    width: usize,
 }
 
 /// No node: a graph without nodes has no maximum.
@@ -30,15 +32,28 @@ const NONE: u32 = u32::MAX;
 /// (`retrograd bench threshold-pool` measures that).
 const PARALLEL: usize = 1 << 14;
 
-impl Pool {
-    pub fn forward<T: Scalar>(&self, c: &Context<'_, T>, x: &[T], tape: &mut LayerTape<T>) {
-        let graph = c.graph();
+impl GraphPool {
+    fn scale<T: Scalar>(&self, graph: &Graph, g: usize) -> T {
+        match (self.kind, graph.nodes_of(g).len()) {
+            (PoolKind::Mean, n) if n > 0 => T::ONE / T::from_usize(n),
+            _ => T::ONE,
+        }
+    }
+}
+
+impl Describe for GraphPool {}
+
+impl<T: Scalar> Layer<T> for GraphPool {
+    fn forward(&self, io: Forward<'_, T>) {
+        let fast = io.pass.kernels == Kernels::Fast;
+        let indices = &mut io.saved.indices;
+        let (x, y) = (io.x, io.y);
+        let graph = io.around.batch.expect("in a graph network").graph();
         let width = self.width;
-        let y = sized(&mut tape.output, graph.graphs() * width);
-        let parallel = c.fast && x.len() >= PARALLEL;
+        let parallel = fast && x.len() >= PARALLEL;
         if self.kind == PoolKind::Max {
-            tape.saved.indices.resize(y.len(), NONE);
-            let nodes = &mut tape.saved.indices[..];
+            indices.resize(y.len(), NONE);
+            let nodes = &mut indices[..];
             parallel::for_each_chunk2(y, width, nodes, width, parallel, |g, y, nodes| {
                 y.fill(T::ZERO);
                 nodes.fill(NONE);
@@ -69,25 +84,14 @@ impl Pool {
         });
     }
 
-    fn scale<T: Scalar>(&self, graph: &Graph, g: usize) -> T {
-        match (self.kind, graph.nodes_of(g).len()) {
-            (PoolKind::Mean, n) if n > 0 => T::ONE / T::from_usize(n),
-            _ => T::ONE,
-        }
-    }
-
-    pub fn backward<T: Scalar>(
-        &self,
-        c: &Context<'_, T>,
-        tape: &LayerTape<T>,
-        d_y: &[T],
-        d_x: &mut [T],
-    ) {
-        let graph = c.graph();
+    fn backward(&self, io: Backward<'_, T>) {
+        let Some(d_x) = io.d_x else { return };
+        let d_y = io.d_y;
+        let graph = io.around.batch.expect("in a graph network").graph();
         let width = self.width;
         if self.kind == PoolKind::Max {
             d_x.fill(T::ZERO);
-            for (k, (&node, &d)) in tape.saved.indices.iter().zip(d_y).enumerate() {
+            for (k, (&node, &d)) in io.saved.indices.iter().zip(d_y).enumerate() {
                 if node != NONE {
                     d_x[node as usize * width + k % width] = d;
                 }
@@ -105,9 +109,9 @@ impl Pool {
     }
 
     /// The node of each maximum.
-    pub fn pattern<T: Scalar>(&self, tape: &LayerTape<T>, pattern: &mut Vec<u32>) {
+    fn pattern(&self, seen: Seen<'_, T>, pattern: &mut Vec<u32>) {
         if self.kind == PoolKind::Max {
-            pattern.extend(&tape.saved.indices);
+            pattern.extend(&seen.saved.indices);
         }
     }
 }

@@ -14,28 +14,70 @@
 //! d_z_jh = Σ_{p out of j} α_ph·d_y_ih + d_r_jh·att_src_h + d_t_jh·att_dst_h;
 //! d_att_src_h = Σ_j d_r_jh·z_jh, d_att_dst_h = Σ_j d_t_jh·z_jh.
 
-use super::attention::Memory;
-use super::dropout::drop_out;
-use super::softmax::{HEADS, row_f32, softmax, softmax_backward};
-use super::{Back, Context, LayerTape, sized};
-use crate::graph::batch::NodeValues;
-use crate::graph::ops::{Aggregate, Coefficient, Linear, aggregate, edge_dot, heads_dot};
+/// An expression in which a number is a constant where it has one of the usual values, so that the
+/// loops over it are unrolled: heads and their widths are mostly 1 or 8.
+macro_rules! with_known {
+    ($number:ident => $body:expr) => {
+        match $number {
+            1 => {
+                let $number: usize = 1;
+                $body
+            }
+            8 => {
+                let $number: usize = 8;
+                $body
+            }
+            $number => $body,
+        }
+    };
+}
+
+mod faults;
+mod softmax;
+mod spec;
+mod weigh;
+
+pub use spec::GatSpec;
+pub(crate) use softmax::softmax;
+pub(crate) use weigh::{Attention, backward_weights, weigh};
+
+use crate::Scalar;
+use crate::graph::ops::{Aggregate, Coefficient, Linear, aggregate, heads_dot};
+use crate::layer::graph::{Back, Returning, glorot};
+use crate::layer::{Backward, Describe, Forward, Layer, Seen, TensorSpec, sized, uniform};
 use crate::parallel::{self, Uneven, for_each_cut};
+use crate::rng::Stream;
 use crate::simd::{self, dispatch};
-use crate::{Layout, Scalar};
+use softmax::{HEADS, row_f32};
 
 /// PyG's slope left of 0.
-pub(super) const SLOPE: f64 = 0.2;
+pub(crate) const SLOPE: f64 = 0.2;
+
+/// Slots of the tensors after `lin.weight`.
+const ATT_SRC: usize = 1;
+const ATT_DST: usize = 2;
+const BIAS: usize = 3;
 
 pub(crate) struct Gat {
-    pub linear: Linear,
-    pub heads: usize,
+    linear: Linear,
+    heads: usize,
     /// Probability of dropping an attention weight in training.
-    pub dropout: f64,
-    att_src: usize,
-    at: usize,
-    bias: usize,
-    bias_at: usize,
+    dropout: f64,
+    /// The layer's number: two layers of one network draw different masks.
+    index: u64,
+}
+
+/// What is kept between forward and backward.
+#[derive(Default)]
+struct Memory<T> {
+    /// z, the attention weights, and what they take.
+    attention: Attention<T>,
+    /// att_src · z and att_dst · z, and their gradients.
+    from: Vec<T>,
+    to: Vec<T>,
+    d_from: Vec<T>,
+    d_to: Vec<T>,
+    d_z: Vec<T>,
 }
 
 /// From this many slots and heads on, work goes to threads: some 5 µs on one
@@ -44,51 +86,45 @@ const PARALLEL: usize = 1 << 12;
 /// Nodes of one piece of the sums over nodes.
 const PIECE: usize = 256;
 
-impl Gat {
-    pub fn new(
-        layout: &mut Layout,
-        prefix: &str,
-        [inputs, out, heads]: [usize; 3],
-        dropout: f64,
-    ) -> Self {
-        let linear = Linear::new(layout, &format!("{prefix}.lin"), inputs, heads * out, false);
-        let att_src = layout.tensors().len();
-        let at = layout
-            .push(format!("{prefix}.att_src"), &[1, heads, out])
-            .start;
-        layout.push(format!("{prefix}.att_dst"), &[1, heads, out]);
-        let bias = layout.tensors().len();
-        let bias_at = layout.push(format!("{prefix}.bias"), &[heads * out]).start;
-        Gat {
-            linear,
-            heads,
-            dropout,
-            att_src,
-            at,
-            bias,
-            bias_at,
+impl Describe for Gat {
+    fn tensors(&self) -> Vec<Option<TensorSpec>> {
+        let (width, heads) = (self.linear.outputs, self.heads);
+        let att = |name| Some(TensorSpec::new(name, &[1, heads, width / heads]));
+        let [weight, _] = self.linear.tensors("lin.weight", "");
+        let bias = Some(TensorSpec::new("bias", &[width]));
+        vec![weight, att("att_src"), att("att_dst"), bias]
+    }
+
+    fn init(&self, slot: usize, len: usize, stream: &mut Stream) -> Vec<f32> {
+        let Linear {
+            inputs, outputs, ..
+        } = self.linear;
+        match slot {
+            BIAS => vec![0.0; len],
+            ATT_SRC | ATT_DST => uniform(len, glorot(self.heads, outputs / self.heads), stream),
+            _ => self.linear.init_weight(glorot(inputs, outputs), stream),
         }
     }
 
-    pub fn forward<T: Scalar>(
-        &self,
-        c: &Context<'_, T>,
-        x: NodeValues<'_, T>,
-        tape: &mut LayerTape<T>,
-    ) {
+    fn reads_sparse(&self) -> bool {
+        true
+    }
+}
+
+impl<T: Scalar> Layer<T> for Gat {
+    fn forward(&self, io: Forward<'_, T>) {
+        let (c, x, y, memory) = io.on_graph::<Memory<T>>();
         let (width, heads) = (self.linear.outputs, self.heads);
         let n = c.graph().nodes();
-        let memory = &mut tape.attention;
-        let z = sized(&mut memory.projected, n * width);
-        self.linear.multiply_only(c, x, z);
-        let z = &memory.projected[..];
-        let (att_src, att_dst) = c.params[self.at..self.at + 2 * width].split_at(width);
+        let z = sized(&mut memory.attention.projected, n * width);
+        self.linear.multiply_only(&c, x, z);
+        let z = &memory.attention.projected[..];
         let from = sized(&mut memory.from, n * heads);
-        head_products(z, att_src, heads, from, c.fast);
+        head_products(z, c.params[ATT_SRC], heads, from, c.fast);
         let to = sized(&mut memory.to, n * heads);
-        head_products(z, att_dst, heads, to, c.fast);
+        head_products(z, c.params[ATT_DST], heads, to, c.fast);
         let rows = &c.graph().looped().pattern.by_row;
-        let alpha = sized(&mut memory.alpha, rows.slots() * heads);
+        let alpha = sized(&mut memory.attention.alpha, rows.slots() * heads);
         let (from, to) = (&memory.from[..], &memory.to[..]);
         let slope = T::from_f64(SLOPE);
         let parallel = c.fast && alpha.len() >= PARALLEL;
@@ -114,32 +150,32 @@ impl Gat {
                 }
             }));
         });
-        if !(lanes && T::f32s(&memory.alpha).is_some()) {
-            softmax(rows, heads, &mut memory.alpha, c.fast);
+        let attention = &mut memory.attention;
+        if !(lanes && T::f32s(&attention.alpha).is_some()) {
+            softmax(rows, heads, &mut attention.alpha, c.fast);
         }
-        let bias = &c.params[self.bias_at..self.bias_at + width];
-        weigh(c, heads, self.dropout, bias, tape);
+        let dropout = (self.dropout, self.index);
+        weigh(&c, heads, dropout, c.params[BIAS], attention, y);
     }
 
-    pub fn backward<T: Scalar>(
-        &self,
-        b: &mut Back<'_, T>,
-        x: NodeValues<'_, T>,
-        tape: &mut LayerTape<T>,
-        d_y: &[T],
-        d_x: Option<&mut [T]>,
-    ) {
+    fn backward(&self, io: Backward<'_, T>) {
+        let Returning {
+            mut b,
+            x,
+            d_y,
+            d_x,
+            saved: memory,
+        } = io.on_graph::<Memory<T>>();
+        let b = &mut b;
         let (width, heads) = (self.linear.outputs, self.heads);
         let n = b.c.graph().nodes();
         let fast = b.c.fast;
-        let memory = &mut tape.attention;
-        b.add_column_sums(self.bias, d_y);
-        let graph = b.c.batch.graph().clone();
-        let pattern = &graph.looped().pattern;
+        b.add_column_sums(BIAS, d_y);
+        let pattern = &b.c.graph().looped().pattern;
         let rows = &pattern.by_row;
-        backward_weights(rows, heads, width, d_y, memory, fast);
+        backward_weights(rows, [width, heads], d_y, &mut memory.attention, fast);
         // d_u, and its sums by target and by source.
-        let d_u = &mut memory.d_scores[..];
+        let d_u = &mut memory.attention.d_scores[..];
         let (from, to) = (&memory.from[..], &memory.to[..]);
         let slope = T::from_f64(SLOPE);
         let parallel = fast && d_u.len() >= PARALLEL;
@@ -166,7 +202,7 @@ impl Gat {
                 }
             }));
         });
-        let d_u = &memory.d_scores[..];
+        let d_u = &memory.attention.d_scores[..];
         let columns = &pattern.by_column;
         let d_from = sized(&mut memory.d_from, n * heads);
         let owned = Uneven::new(d_from, &columns.piece_rows, heads);
@@ -184,24 +220,20 @@ impl Gat {
                 }
             }));
         });
-        let z = &memory.projected[..];
-        add_outer_sums(b, self.att_src, &memory.d_from, z, heads);
-        add_outer_sums(b, self.att_src + 1, &memory.d_to, z, heads);
+        let z = &memory.attention.projected[..];
+        add_outer_sums(b, ATT_SRC, &memory.d_from, z, heads);
+        add_outer_sums(b, ATT_DST, &memory.d_to, z, heads);
         // d_z
-        let mut d_z = std::mem::take(&mut memory.d_projected);
+        let weights = memory.attention.weights();
         let sum = Aggregate {
             heads,
-            ..Aggregate::new(
-                columns,
-                Coefficient::Gather(memory.weights(), &pattern.slot),
-            )
+            ..Aggregate::new(columns, Coefficient::Gather(weights, &pattern.slot))
         };
-        aggregate(&sum, d_y, width, sized(&mut d_z, n * width), fast);
-        memory.d_projected = d_z;
-        let (att_src, att_dst) = b.c.params[self.at..self.at + 2 * width].split_at(width);
+        let d_z = sized(&mut memory.d_z, n * width);
+        aggregate(&sum, d_y, width, d_z, fast);
+        let (att_src, att_dst) = (b.c.params[ATT_SRC], b.c.params[ATT_DST]);
         let (d_from, d_to) = (&memory.d_from[..], &memory.d_to[..]);
         let head_width = width / heads;
-        let d_z = &mut memory.d_projected[..];
         let parallel = fast && d_z.len() >= PARALLEL;
         parallel::for_each_chunk(d_z, PIECE * width, parallel, |piece, d_z| {
             dispatch!(simd::level(), simd => with_known!(head_width => {
@@ -221,7 +253,7 @@ impl Gat {
                 }
             }));
         });
-        let d_z = &memory.d_projected[..];
+        let d_z = &memory.d_z[..];
         self.linear.backward_weight(b, x, d_z);
         if let Some(d_x) = d_x {
             self.linear.backward_input(&b.c, x, d_z, d_x, false);
@@ -229,12 +261,8 @@ impl Gat {
     }
 
     /// On which side of its kink each score is.
-    pub fn pattern<T: Scalar>(
-        &self,
-        graph: &crate::graph::structure::Graph,
-        memory: &Memory<T>,
-        pattern: &mut Vec<u32>,
-    ) {
+    fn pattern(&self, seen: Seen<'_, T>, pattern: &mut Vec<u32>) {
+        let (graph, memory) = seen.on_graph::<Memory<T>>();
         let rows = &graph.looped().pattern.by_row;
         for i in 0..rows.len() {
             for p in rows.range(i) {
@@ -246,108 +274,6 @@ impl Gat {
             }
         }
     }
-}
-
-/// y = Σ α·(projected rows) + bias over the in-edges of every node. In training some weights are
-/// dropped first: what the sum takes lies beside what the softmax gave.
-pub(super) fn weigh<T: Scalar>(
-    c: &Context<'_, T>,
-    heads: usize,
-    dropout: f64,
-    bias: &[T],
-    tape: &mut LayerTape<T>,
-) {
-    let memory = &mut tape.attention;
-    memory.dropped = c.pass.training && dropout > 0.0;
-    if memory.dropped {
-        let m = sized(&mut memory.mask, memory.alpha.len());
-        let kept = sized(&mut memory.kept, memory.alpha.len());
-        let key = c.pass.key.purpose("attention dropout").index(c.index);
-        drop_out(key, dropout, &memory.alpha, m, kept);
-    }
-    let rows = &c.graph().looped().pattern.by_row;
-    let sum = Aggregate {
-        heads,
-        bias: Some(bias),
-        ..Aggregate::new(rows, Coefficient::Slot(memory.weights()))
-    };
-    let width = bias.len();
-    let y = sized(&mut tape.output, rows.len() * width);
-    aggregate(&sum, &memory.projected, width, y, c.fast);
-}
-
-/// d_s of every slot and head into `d_scores`, from d_y and the projected rows.
-pub(super) fn backward_weights<T: Scalar>(
-    rows: &crate::graph::pattern::Rows,
-    heads: usize,
-    width: usize,
-    d_y: &[T],
-    memory: &mut Memory<T>,
-    fast: bool,
-) {
-    let d = sized(&mut memory.d_scores, rows.slots() * heads);
-    if fast
-        && heads <= HEADS
-        && let (Some(d_y), Some(z)) = (T::f32s(d_y), T::f32s(&memory.projected))
-        && let (Some(alpha), Some(mask)) = (T::f32s(&memory.alpha), T::f32s(&memory.mask))
-    {
-        let mask = memory.dropped.then_some(mask);
-        let d = T::f32s_mut(d).expect("one scalar");
-        return backward_rows(rows, [width, heads], [d_y, z, alpha], mask, d);
-    }
-    edge_dot(rows, d_y, &memory.projected, [width, heads], d, fast);
-    if memory.dropped {
-        for (d, &m) in d.iter_mut().zip(&memory.mask) {
-            *d *= m;
-        }
-    }
-    softmax_backward(rows, heads, &memory.alpha, d, fast);
-}
-
-/// The same with the products, the mask and the softmax of a row in one go.
-fn backward_rows(
-    rows: &crate::graph::pattern::Rows,
-    [width, heads]: [usize; 2],
-    [d_y, z, alpha]: [&[f32]; 3],
-    mask: Option<&[f32]>,
-    d: &mut [f32],
-) {
-    let head_width = width / heads;
-    let parallel = rows.slots() * width >= PARALLEL;
-    let owned = Uneven::new(d, &rows.piece_slots, heads);
-    for_each_cut(rows.pieces(), parallel, owned, |piece, d| {
-        let first = rows.piece_slots[piece] as usize;
-        dispatch!(simd::level(), simd => with_known!(heads => {
-            let _ = simd;
-            for i in rows.piece(piece) {
-                let d_y = &d_y[i * width..(i + 1) * width];
-                let mut mean = [0.0; HEADS];
-                for p in rows.range(i) {
-                    let j = rows.neighbour[p] as usize;
-                    let z = &z[j * width..(j + 1) * width];
-                    let d = &mut d[(p - first) * heads..(p - first + 1) * heads];
-                    heads_dot(d_y, z, head_width, d);
-                    let alpha = &alpha[p * heads..(p + 1) * heads];
-                    if let Some(mask) = mask {
-                        let mask = &mask[p * heads..(p + 1) * heads];
-                        for h in 0..heads {
-                            d[h] *= mask[h];
-                        }
-                    }
-                    for h in 0..heads {
-                        mean[h] += alpha[h] * d[h];
-                    }
-                }
-                for p in rows.range(i) {
-                    let d = &mut d[(p - first) * heads..(p - first + 1) * heads];
-                    let alpha = &alpha[p * heads..(p + 1) * heads];
-                    for h in 0..heads {
-                        d[h] = alpha[h] * (d[h] - mean[h]);
-                    }
-                }
-            }
-        }));
-    });
 }
 
 /// out_ih = z_ih · att_h.
@@ -376,21 +302,22 @@ fn head_products<T: Scalar>(z: &[T], att: &[T], heads: usize, out: &mut [T], fas
 }
 
 /// Adds Σ_i d_ih·z_ih to the gradient of an attention vector.
-fn add_outer_sums<T: Scalar>(b: &mut Back<'_, T>, tensor: usize, d: &[T], z: &[T], heads: usize) {
-    if !b.wants(tensor) {
-        return;
-    }
+fn add_outer_sums<T: Scalar>(b: &mut Back<'_, T>, slot: usize, d: &[T], z: &[T], heads: usize) {
     let fast = b.c.fast;
-    let width = b.layout.tensors()[tensor].len();
+    let Some((out, partial)) = b.gradient(slot) else {
+        return;
+    };
+    let width = out.len();
     let head_width = width / heads;
     let nodes = d.len() / heads;
-    if fast && let (Some(d), Some(z)) = (T::f32s(d), T::f32s(z)) {
-        let mut partial = std::mem::take(b.partial);
-        let out = b.gradient(tensor).expect("asked for");
+    if fast
+        && let (Some(d), Some(z)) = (T::f32s(d), T::f32s(z))
+        && let Some(partial) = T::f32_vec(partial)
+    {
         let out = T::f32s_mut(out).expect("one scalar");
         let parallel = z.len() >= PARALLEL;
         let pieces = nodes.div_ceil(PIECE);
-        parallel::sum_pieces(pieces, out, &mut partial, parallel, |piece, out| {
+        parallel::sum_pieces(pieces, out, partial, parallel, |piece, out| {
             let range = piece * PIECE..((piece + 1) * PIECE).min(nodes);
             dispatch!(simd::level(), simd => with_known!(head_width => {
                 let _ = simd;
@@ -405,10 +332,8 @@ fn add_outer_sums<T: Scalar>(b: &mut Back<'_, T>, tensor: usize, d: &[T], z: &[T
                 }
             }));
         });
-        *b.partial = partial;
         return;
     }
-    let out = b.gradient(tensor).expect("asked for");
     for i in 0..nodes {
         for k in 0..width {
             out[k] += d[i * heads + k / head_width] * z[i * width + k];

@@ -1,0 +1,38 @@
+//! The layer in files.
+
+use serde::{Deserialize, Serialize};
+
+use super::GatV2;
+use crate::Result;
+use crate::graph::ops::Linear;
+use crate::layer::spec::{At, Built, Spec, one};
+
+/// Options of graph attention in its second form.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GatV2Spec {
+    /// Features of a head.
+    pub out: usize,
+    /// Heads.
+    #[serde(default = "one")]
+    pub heads: usize,
+    /// The probability of an attention weight to be dropped in training.
+    #[serde(default)]
+    pub dropout: f64,
+}
+
+impl Spec for GatV2Spec {
+    fn build(&self, at: &At<'_>) -> Result<Built> {
+        let inputs = at.nodes()?;
+        let heads = at.positive("heads", self.heads)?;
+        let width = heads.saturating_mul(at.positive("out", self.out)?);
+        let layer = GatV2 {
+            source: Linear::new(0, inputs, width),
+            target: Linear::new(2, inputs, width),
+            heads,
+            dropout: at.probability("dropout", self.dropout)?,
+            index: at.index as u64,
+        };
+        Built::new(layer, vec![width])
+    }
+}
