@@ -4,7 +4,7 @@
 //! cargo run --release --example 08_classify_nodes
 
 use retrograd::graph::data::{Split, karate_club};
-use retrograd::graph::{GraphLayerSpec, GraphNetwork, GraphSpec};
+use retrograd::graph::{GraphNetwork, GraphSpec, LayerSpec};
 use retrograd::optim::OptimizerSpec;
 use retrograd::rng::Key;
 use retrograd::train::{Example, Stepper};
@@ -12,11 +12,7 @@ use retrograd::{Loss, Model, Pass, Target};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let club = karate_club()?;
-    let layers = vec![
-        GraphLayerSpec::Gcn { out: 16 },
-        GraphLayerSpec::Tanh {},
-        GraphLayerSpec::Gcn { out: 2 },
-    ];
+    let layers = vec![LayerSpec::gcn(16), LayerSpec::tanh(), LayerSpec::gcn(2)];
     let network = GraphNetwork::new(&GraphSpec::new(34, layers))?;
     network.check(&club.batch)?;
 

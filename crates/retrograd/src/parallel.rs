@@ -60,29 +60,6 @@ pub fn for_each_chunk<T: Send>(
     for_each(pieces, parallel, |i| work(i, unsafe { out.chunk(i, len) }));
 }
 
-/// Elements per chunk of [`fill`] and [`copy`], a microsecond or less, and from where on chunks go
-/// to threads.
-const PLAIN: usize = 1 << 13;
-const PLAIN_PARALLEL: usize = 1 << 14;
-
-/// Every element becomes `value`.
-pub(crate) fn fill<T: Copy + Send + Sync>(out: &mut [T], value: T) {
-    let parallel = out.len() >= PLAIN_PARALLEL;
-    for_each_chunk(out, PLAIN, parallel, |_, out| out.fill(value));
-}
-
-/// Copies an array of equal length.
-///
-/// # Panics
-/// Where the lengths differ.
-pub(crate) fn copy<T: Copy + Send + Sync>(from: &[T], to: &mut [T]) {
-    assert_eq!(from.len(), to.len(), "arrays of one length");
-    let parallel = to.len() >= PLAIN_PARALLEL;
-    for_each_chunk(to, PLAIN, parallel, |i, to| {
-        to.copy_from_slice(&from[i * PLAIN..i * PLAIN + to.len()]);
-    });
-}
-
 /// Takes the cache lines of some numbers over from other cores, for a loop that is about to write
 /// them among other things: one number of every line is stored as it is.
 ///

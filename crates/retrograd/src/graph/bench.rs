@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::graph::{
-    DagNN, DagSpec, EdgeRules, Features, Graph, GraphBatch, GraphNetwork,
-    GraphSpec, data, propagate_mean,
+    DagNN, DagSpec, EdgeRules, Features, Graph, GraphBatch, GraphNetwork, GraphSpec, data,
+    propagate_mean,
 };
 use crate::layer::LayerSpec;
 use crate::layer::activation::EluSpec;

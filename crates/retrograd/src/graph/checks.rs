@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use super::layer::{Layer, PoolKind};
-use super::wrong::{Mutant, Wrong, reborrow};
 use super::*;
 use crate::rng::{Key, Stream};
+use crate::verify::mutants::{FaultKind, Faulty, ModelFault, Transform};
 use crate::verify::{self, Options, Subject};
-use crate::{Grads, Loss, Model, Pass, Scalar, Target, parallel};
+use crate::{Grads, Loss, Model, Pass, Target, parallel};
 
 fn options() -> Options {
     let mut options = Options::default();
@@ -84,7 +83,7 @@ fn batch_for(network: &GraphNetwork, sparse: bool) -> (GraphBatch<f32>, Target<f
             .with_edge_features(spec.edge_features, &values)
             .unwrap();
     }
-    if network.spec().layers.contains(&GraphLayerSpec::PairDot {}) {
+    if network.spec().layers.contains(&LayerSpec::pair_dot()) {
         let pairs = vec![[0, 1], [2, 2], [3, 8], [8, 3]];
         batch = batch.with_pairs(pairs).unwrap();
     }
@@ -140,7 +139,29 @@ const SPECS: &[(&str, bool)] = &[
         r#"{"features": 4, "layers": [{"kind": "sage", "out": 5}, {"kind": "pair_dot"}]}"#,
         false,
     ),
+    (
+        r#"{"features": 3, "layers": [{"kind": "dense", "out": 4}, {"kind": "concat", "with": -1},
+        {"kind": "kan", "out": 3, "grid": 4, "degree": 3, "range": [-3, 3]},
+        {"kind": "gcn", "out": 2}]}"#,
+        false,
+    ),
+    (
+        r#"{"features": 5, "layers": [{"kind": "dropout", "p": 0.3}, {"kind": "dense", "out": 4},
+        {"kind": "tanh"}, {"kind": "add", "with": 2}, {"kind": "dense", "out": 2, "bias": false}]}"#,
+        true,
+    ),
 ];
+
+#[test]
+fn a_skip_cannot_read_sparse_features() {
+    let json = r#"{"features": 5, "layers": [{"kind": "dropout", "p": 0.3}, {"kind": "gcn", "out": 5},
+        {"kind": "add", "with": 0}]}"#;
+    let network = GraphNetwork::new(&spec(json)).unwrap();
+    let graph = topology();
+    let batch = GraphBatch::sparse(graph, 5, &[0, 3], &[1, 2], &[1.0_f32, 2.0]).unwrap();
+    let message = network.check(&batch).unwrap_err().to_string();
+    assert!(message.contains("layers[2] (add)"), "{message}");
+}
 
 #[test]
 fn every_layer_passes_the_whole_chain_on_isolated_nodes_self_loops_and_empty_graphs() {
@@ -161,157 +182,83 @@ fn every_layer_passes_the_whole_chain_on_isolated_nodes_self_loops_and_empty_gra
     }
 }
 
-/// Where the backward pass is wrong.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Fault {
-    None,
-    TransposedAdjacency,
-    MissingDegree,
-    SelfLoopTwice,
-    SoftmaxOverSources,
-    WrongArgmax,
-    MissingWeightGradient,
-    StaleTape,
-}
-
-struct Faulty {
-    inner: GraphNetwork,
-    fault: Fault,
-}
-
-impl Faulty {
-    /// What the wrong backward pass believes forward left.
-    fn corrupt<T: Scalar>(&self, batch: &GraphBatch<T>, tape: &mut GraphTape<T>) {
-        let graph = batch.graph();
-        for (layer, own) in self.inner.layers.iter().zip(&mut tape.layers) {
-            match (self.fault, layer) {
-                (Fault::MissingDegree, Layer::Convolution(_)) => own.saved.d.fill(T::ONE),
-                (Fault::SelfLoopTwice, Layer::Convolution(_)) => {
-                    let two = T::from_f64(2.0);
-                    for (p, &edge) in own.saved.c.iter_mut().zip(&graph.looped().edge) {
-                        if edge == LOOP {
-                            *p *= two;
-                        }
-                    }
-                }
-                (Fault::SoftmaxOverSources, Layer::Gat(gat)) => {
-                    // Softmax's weights renormalised over the out-edges of every source.
-                    let pattern = &graph.looped().pattern;
-                    let alpha = &mut own.attention.alpha;
-                    for j in 0..graph.nodes() {
-                        for h in 0..gat.heads {
-                            let at = |q: usize| pattern.slot[q] as usize * gat.heads + h;
-                            let sum: T = pattern.by_column.range(j).map(|q| alpha[at(q)]).sum();
-                            for q in pattern.by_column.range(j) {
-                                alpha[at(q)] /= sum;
-                            }
-                        }
-                    }
-                }
-                (Fault::WrongArgmax, Layer::Pool(pool)) if pool.kind == PoolKind::Max => {
-                    let n = graph.nodes() as u32;
-                    for node in own.saved.indices.iter_mut().filter(|i| **i < n) {
-                        *node = (*node + 1) % n;
-                    }
-                }
-                _ => {}
+/// The faults that graph layers bring, on graphs with isolated nodes, self-loops and an empty one:
+/// central differences alone see each of them, and nothing is seen without.
+#[test]
+fn every_mutant_is_caught_and_the_unchanged_model_is_not() {
+    let mut seen = 0;
+    for (name, json) in crate::layer::small_graphs() {
+        let network = GraphNetwork::new(&spec(json)).unwrap();
+        let (batch, target) = batch_for(&network, false);
+        let params = network.init(5);
+        let report = |network: &GraphNetwork| {
+            let subject = Subject::new(json, network, &params, &batch, &target, Loss::Mse).unwrap();
+            verify::check_on(&subject, &mut verify::Cpu, &options()).unwrap()
+        };
+        let layers = &network.spec().layers;
+        let kind = name.split(' ').next().unwrap();
+        let layer = layers.iter().position(|l| l.kind() == kind).unwrap();
+        let mut faults = layers[layer].spec().faults(&*network.places[layer].layer);
+        if faults.is_empty() {
+            continue;
+        }
+        let right = report(&network);
+        assert!(right.passed(), "{name}\n{}", right.table());
+        faults.push(FaultKind::DParam(0, Transform::Zero).into());
+        for fault in faults {
+            let network = GraphNetwork::new(&spec(json)).unwrap();
+            if network.places[layer].tensors[0].is_empty() && fault.words.contains("tensor") {
+                continue;
             }
+            let width = network.places[layer].shape.clone();
+            let shapes = [vec![network.spec().features.unwrap_or(0)], width];
+            let wrong = network.wrapping(layer, |inner| fault.wrap(inner, shapes, false));
+            let report = report(&wrong);
+            let differs = |r: &verify::Row| {
+                r.link == verify::Link::Differences && r.verdict == verify::Verdict::Fail
+            };
+            let words = &fault.words;
+            assert!(
+                report.rows.iter().any(differs),
+                "{name}: {words}\n{}",
+                report.table()
+            );
+            seen += 1;
         }
     }
-}
-
-impl Wrong for Faulty {
-    type Right = GraphNetwork;
-
-    fn right(&self) -> &GraphNetwork {
-        &self.inner
-    }
-    fn right_mut(&mut self) -> &mut GraphNetwork {
-        &mut self.inner
-    }
-    fn skips_forward<T: Scalar>(&self, tape: &GraphTape<T>) -> bool {
-        self.fault == Fault::StaleTape && !tape.layers.is_empty()
-    }
-    fn backward<T: Scalar>(
-        &self,
-        params: &[T],
-        input: &GraphBatch<T>,
-        pass: &Pass,
-        tape: &mut GraphTape<T>,
-        d_output: &[T],
-        mut grads: Grads<'_, T>,
-    ) {
-        self.corrupt(input, tape);
-        let inner = &self.inner;
-        let own = reborrow(&mut grads);
-        if self.fault == Fault::TransposedAdjacency {
-            let g = input.graph();
-            let (sources, targets) = (g.sources(), g.targets());
-            let rules = EdgeRules::keep();
-            let reversed = Graph::build(g.nodes(), targets, sources, rules)
-                .unwrap()
-                .graph;
-            let width = input.width();
-            let features = crate::Batch::values(input).to_vec();
-            let reversed = GraphBatch::dense(Arc::new(reversed), width, features).unwrap();
-            inner.backward(params, &reversed, pass, tape, d_output, own);
-        } else {
-            inner.backward(params, input, pass, tape, d_output, own);
-        }
-        if self.fault == Fault::MissingWeightGradient
-            && let Some(d) = grads.params
-        {
-            d[inner.layout().tensors()[0].range()].fill(T::ZERO);
-        }
-    }
+    assert!(seen >= 12, "{seen} faults");
 }
 
 #[test]
-fn every_mutant_is_caught_and_the_unchanged_model_is_not() {
-    let gcn = r#"{"features": 4, "layers": [{"kind": "gcn", "out": 3}, {"kind": "tanh"},
-        {"kind": "gcn", "out": 2}]}"#;
-    let gcn_weighted = r#"{"features": 4, "edge_weight": true, "layers": [{"kind": "gcn", "out": 3},
-        {"kind": "tanh"}, {"kind": "gcn", "out": 2}]}"#;
-    let passing = r#"{"features": 4, "layers": [{"kind": "message_passing", "out": 5},
-        {"kind": "tanh"}, {"kind": "message_passing", "out": 3}]}"#;
-    let sage = r#"{"features": 4, "layers": [{"kind": "sage", "out": 3}, {"kind": "tanh"},
-        {"kind": "sage", "out": 2}, {"kind": "max_pool"}]}"#;
-    let gat = r#"{"features": 4, "layers": [{"kind": "gat", "out": 3, "heads": 2}]}"#;
-    for (fault, json) in [
-        (Fault::None, gcn),
-        (Fault::None, gat),
-        (Fault::TransposedAdjacency, gcn),
-        (Fault::TransposedAdjacency, passing),
-        (Fault::MissingDegree, passing),
-        (Fault::MissingDegree, sage),
-        (Fault::SelfLoopTwice, gcn_weighted),
-        (Fault::SoftmaxOverSources, gat),
-        (Fault::WrongArgmax, sage),
-        (Fault::MissingWeightGradient, passing),
-        (Fault::MissingWeightGradient, gcn),
-        (Fault::StaleTape, gcn),
-    ] {
-        let inner = GraphNetwork::new(&spec(json)).unwrap();
-        let (batch, target) = batch_for(&inner, false);
-        let params = inner.init(5);
-        let faulty = Mutant(Faulty { inner, fault });
-        let subject = Subject::new(json, &faulty, &params, &batch, &target, Loss::Mse).unwrap();
-        let report = verify::check_on(&subject, &mut verify::Cpu, &options()).unwrap();
-        assert_eq!(
-            report.passed(),
-            fault == Fault::None,
-            "{fault:?}\n{}",
-            report.table()
-        );
-        if fault != Fault::None && fault != Fault::StaleTape {
-            // Central differences alone see it.
-            let link = report
-                .rows
-                .iter()
-                .any(|r| r.link == verify::Link::Differences && r.verdict == verify::Verdict::Fail);
-            assert!(link, "{fault:?}\n{}", report.table());
-        }
+fn a_tape_that_is_not_filled_anew_is_noticed() {
+    let json = crate::layer::small_graphs()[1].1;
+    let network = GraphNetwork::new(&spec(json)).unwrap();
+    let (batch, target) = batch_for(&network, false);
+    let params = network.init(5);
+    let faulty = Faulty::new(&network, ModelFault::StaleTape, false, 9);
+    let subject = Subject::new(json, &faulty, &params, &batch, &target, Loss::Mse).unwrap();
+    let report = verify::check_on(&subject, &mut verify::Cpu, &options()).unwrap();
+    assert!(!report.passed(), "{}", report.table());
+}
+
+#[test]
+fn a_plan_computes_nothing_below_the_lowest_trained_layer() {
+    let json = r#"{"features": 4, "layers": [{"kind": "gcn", "out": 3}, {"kind": "relu"},
+        {"kind": "dropout", "p": 0.5}, {"kind": "gcn", "out": 2}]}"#;
+    let mut network = GraphNetwork::new(&spec(json)).unwrap();
+    let layers = |network: &GraphNetwork| -> Vec<usize> {
+        let plan = network.plan(true, false, true);
+        plan.backward.iter().map(|step| step.layer).collect()
+    };
+    assert_eq!(layers(&network), [3, 2, 1, 0]);
+    let text = network.plan_text();
+    for words in ["gcn", "[3] per node", "complete: 0.lin.weight, 0.bias"] {
+        assert!(text.contains(words), "{words}: {text}");
     }
+    for name in ["0.lin.weight", "0.bias"] {
+        network.layout_mut().freeze(name).unwrap();
+    }
+    assert_eq!(layers(&network), [3]);
 }
 
 /// A power-law graph: hubs with thousands of edges.
@@ -469,8 +416,21 @@ fn specs_that_do_not_fit_are_named() {
             "per graph",
         ),
         (
-            r#"{"features": 3, "layers": [{"kind": "relu"}, {"kind": "add", "with": 0}]}"#,
+            r#"{"features": 3, "layers": [{"kind": "relu"}, {"kind": "add", "with": 1}]}"#,
             "layers[1].with",
+        ),
+        (
+            r#"{"features": 3, "layers": [{"kind": "relu"}, {"kind": "sum_pool"},
+            {"kind": "add", "with": 0}]}"#,
+            "layer 0, a row per node",
+        ),
+        (
+            r#"{"features": 3, "layers": [{"kind": "conv2d", "out": 2, "kernel": 3}]}"#,
+            "images: conv2d",
+        ),
+        (
+            r#"{"features": 3, "layers": [{"kind": "normalize"}]}"#,
+            "layers[0] (normalize)",
         ),
         (
             r#"{"features": 3, "layers": [{"kind": "self_attention", "heads": 2}]}"#,

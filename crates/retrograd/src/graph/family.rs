@@ -1,16 +1,15 @@
 //! The family's entry: training, predictions, and small graphs for the verifier.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use super::{EdgeRules, Graph, GraphBatch, GraphNetwork, GraphSpec, task};
+use super::{GraphNetwork, task};
+use crate::Result;
 use crate::data::csv;
 use crate::family::{Console, ExportOptions, Family, RunOptions};
-use crate::rng::Key;
 use crate::train::{Experiment, TensorFile, model_file};
 use crate::verify::builtin::bundled;
-use crate::verify::{BuiltIn, Case, Check, against};
-use crate::{Error, Loss, Model, Result, Target};
+use crate::verify::builtin::graph::built_in as small_graphs;
+use crate::verify::{BuiltIn, Check, against};
 
 /// Graph networks.
 pub const FAMILY: Family = Family {
@@ -79,9 +78,9 @@ fn export(_: &Experiment, options: &ExportOptions, console: &mut dyn Console) ->
     Ok(())
 }
 
-/// Small graphs. A sample is a node.
+/// PyTorch's models on its graphs, and a small one for every layer. A sample is a node.
 fn built_in() -> Vec<BuiltIn> {
-    vec![
+    let mut all = vec![
         bundled!(GraphNetwork, 40, "graph: gcn", "graph_gcn"),
         bundled!(
             GraphNetwork,
@@ -97,48 +96,10 @@ fn built_in() -> Vec<BuiltIn> {
         ),
         bundled!(GraphNetwork, 31, "graph: sage", "graph_sage"),
         bundled!(GraphNetwork, 35, "graph: gat", "graph_gat"),
-        gatv2(),
         bundled!(GraphNetwork, 60, "graph: gin, pooled", "graph_gin_pool"),
         bundled!(GraphNetwork, 48, "graph: gine", "graph_edge_features"),
         bundled!(GraphNetwork, 44, "graph: max pool", "graph_max_pool"),
-    ]
-}
-
-/// GATv2 on a graph of its own. Where all in-edges of a node i have a feature k of l_j + r_i on one
-/// side of its kink, the slope is the same for all of them, so that d_r_ik = att_k·slope·Σ_p d_s_p;
-/// and the gradients of a softmax's scores add up to 0. A mutant that loses such a gradient is none,
-/// and in the bundle's graph there are such nodes alone for some features. Here every node has
-/// enough in-edges, with features large enough, that kinks fall among them.
-fn gatv2() -> BuiltIn {
-    const NODES: usize = 14;
-    const FEATURES: usize = 4;
-    let make = || {
-        let layers = r#"[{"kind": "gatv2", "out": 3, "heads": 2}, {"kind": "tanh"},
-            {"kind": "dense", "out": 2}]"#;
-        let spec = format!(r#"{{"features": {FEATURES}, "layers": {layers}}}"#);
-        let spec: GraphSpec = serde_json::from_str(&spec)
-            .map_err(|e| Error::invalid("built-in spec", e, "JSON of a graph network"))?;
-        let model = GraphNetwork::new(&spec)?;
-        let steps = [1_usize, 2, 4, 5, 9, 12];
-        let (sources, targets): (Vec<u32>, Vec<u32>) = (0..NODES)
-            .flat_map(|t| steps.map(|s| ((t * s + s) % NODES, t)))
-            .filter(|(s, t)| s != t)
-            .map(|(s, t)| (s as u32, t as u32))
-            .unzip();
-        let graph = Graph::build(NODES, &sources, &targets, EdgeRules::drop())?.graph;
-        let mut stream = Key::new(0).purpose("gatv2").stream();
-        let mut numbers = |count: usize, size: f64| -> Vec<f64> {
-            let number = |_| f64::from(stream.range(-size, size) as f32);
-            (0..count).map(number).collect()
-        };
-        let features = numbers(NODES * FEATURES, 2.0);
-        let case = Case {
-            input: GraphBatch::dense(Arc::new(graph), FEATURES, features)?,
-            params: numbers(model.layout().len(), 0.8),
-            target: Target::values(numbers(NODES * 2, 1.0)),
-            model,
-        };
-        Ok((case, Loss::Mse))
-    };
-    BuiltIn::new("graph: gatv2", make, NODES, None)
+    ];
+    all.extend(small_graphs());
+    all
 }

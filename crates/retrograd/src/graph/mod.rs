@@ -28,6 +28,7 @@ mod tests;
 mod thresholds;
 mod transform;
 
+pub use crate::layer::LayerSpec;
 pub use batch::{Features, GraphBatch, NodeValues};
 pub use dag::FAMILY as DAG_FAMILY;
 pub use dag::{DagNN, DagSpec, DagTape};
@@ -37,7 +38,6 @@ pub use ops::propagate_mean;
 pub use pattern::{Pattern, Rows};
 pub use sample::{Sample, negative_pairs, roc_auc, sample_neighbours};
 pub use sinkhorn::{SinkhornLoss, SinkhornResult};
-pub use crate::layer::LayerSpec;
 pub use spec::GraphSpec;
 pub use structure::{Adjacency, Built, EdgeRule, EdgeRules, Graph, LOOP};
 pub use transform::{GraphTransformNet, Head, TransformSpec, encode_text, text_graph};

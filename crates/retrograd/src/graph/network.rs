@@ -226,7 +226,10 @@ impl GraphNetwork {
             Value::Input => true,
             Value::Of(layer) => layer < sparse,
         };
-        let skip = self.places.iter().position(|p| p.with.is_some_and(is_sparse));
+        let skip = self
+            .places
+            .iter()
+            .position(|p| p.with.is_some_and(is_sparse));
         if let Some(layer) = skip {
             return Err(Error::invalid(
                 "node features",

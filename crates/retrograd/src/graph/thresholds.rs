@@ -5,8 +5,7 @@
 use std::sync::Arc;
 
 use crate::graph::{
-    DagNN, DagSpec, EdgeRules, Graph, GraphBatch, GraphNetwork, GraphSpec,
-    propagate_mean,
+    DagNN, DagSpec, EdgeRules, Graph, GraphBatch, GraphNetwork, GraphSpec, propagate_mean,
 };
 use crate::layer::LayerSpec;
 use crate::rng::Key;
@@ -24,14 +23,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "threshold-dense",
         about: "a dense layer of two pieces, forward and backward: 256 nodes, 16 to 16",
-        build: |device, _| {
-            layer(
-                device,
-                LayerSpec::dense(16),
-                256,
-                1,
-            )
-        },
+        build: |device, _| layer(device, LayerSpec::dense(16), 256, 1),
     },
     Workload {
         name: "threshold-dropout",
@@ -41,16 +33,12 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "threshold-gat",
         about: "a GAT of 4096 slots, forward and backward: 512 nodes, 7 edges each",
-        build: |device, _| {
-            layer(device, LayerSpec::gat(8, 1, 0.0), 512, 1)
-        },
+        build: |device, _| layer(device, LayerSpec::gat(8, 1, 0.0), 512, 1),
     },
     Workload {
         name: "threshold-gatv2",
         about: "a GATv2 of 2048 slots, 4 wide, forward and backward: 256 nodes, 7 edges each",
-        build: |device, _| {
-            layer(device, LayerSpec::gatv2(4, 1, 0.0), 256, 1)
-        },
+        build: |device, _| layer(device, LayerSpec::gatv2(4, 1, 0.0), 256, 1),
     },
     Workload {
         name: "threshold-gine",
@@ -106,12 +94,7 @@ fn aggregate(device: BenchDevice) -> crate::Result<Prepared> {
     }))
 }
 
-fn layer(
-    device: BenchDevice,
-    layer: LayerSpec,
-    nodes: usize,
-    graphs: usize,
-) -> crate::Result<Prepared> {
+fn layer(device: BenchDevice, layer: LayerSpec, nodes: usize, graphs: usize) -> crate::Result<Prepared> {
     let edge_features = if matches!(layer, LayerSpec::Gine(_)) {
         4
     } else {

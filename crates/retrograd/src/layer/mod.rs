@@ -98,7 +98,8 @@ impl Own {
     /// The buffers, empty ones at first.
     pub fn of<S: Default + Any + Send>(&mut self) -> &mut S {
         let own = self.0.get_or_insert_with(|| Box::new(S::default()));
-        own.downcast_mut().expect("one kind of layer keeps one kind of buffers")
+        own.downcast_mut()
+            .expect("one kind of layer keeps one kind of buffers")
     }
 
     /// The buffers that a forward left.
@@ -121,14 +122,6 @@ impl<T> Clone for Around<'_, T> {
     }
 }
 impl<T> Copy for Around<'_, T> {}
-
-impl<T> Around<'_, T> {
-    /// No graph.
-    pub const NOTHING: Self = Around {
-        batch: None,
-        sparse: None,
-    };
-}
 
 /// What a layer's forward saw and kept.
 pub(crate) struct Seen<'a, T> {

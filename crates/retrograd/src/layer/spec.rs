@@ -203,7 +203,10 @@ impl At<'_> {
         match *self.shape {
             [c, h, w] => Ok([c, h, w]),
             _ if self.is_on_graph() => {
-                let got = format!("a graph network, whose layers read a row per {}", self.rows.name());
+                let got = format!(
+                    "a graph network, whose layers read a row per {}",
+                    self.rows.name()
+                );
                 let needed = format!("images: {} is a layer of networks on images", self.kind);
                 Err(self.invalid("", got, needed))
             }
@@ -230,7 +233,9 @@ impl At<'_> {
     /// An earlier value and its shape, −1 for the network's input.
     pub fn earlier(&self, with: i64) -> Result<(Value, &[usize])> {
         match usize::try_from(with) {
-            Err(_) if with == -1 && self.rows_fit(with, self.places.first().map(|p| p.reads))? => {
+            Err(_)
+                if with == -1 && self.rows_fit(with, self.places.first().map(|p| p.reads))? =>
+            {
                 Ok((Value::Input, self.input))
             }
             Ok(layer)

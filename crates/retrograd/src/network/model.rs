@@ -164,7 +164,8 @@ impl Network {
                 && (inside(0) || inside(1))
             {
                 let [spline_weight, base_weight, ..] = self.layers().params_of(layer, params);
-                let [d_spline, d_base, ..] = self.layers().d_params_of(layer, d_params.as_deref_mut());
+                let [d_spline, d_base, ..] =
+                    self.layers().d_params_of(layer, d_params.as_deref_mut());
                 let d_weights = [d_spline.filter(|_| inside(0)), d_base.filter(|_| inside(1))];
                 sum += kan.penalty(sparsity, spline_weight, base_weight, d_weights);
             }

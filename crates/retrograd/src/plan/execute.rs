@@ -154,20 +154,36 @@ impl<'a, T: Scalar> Wanted<'a, T> {
     /// The input's gradient cut as a batch of graphs cuts its values: node features, then a weight
     /// per edge, then the edges' features.
     fn new(grads: Grads<'a, T>, input: &Input<'_, T>) -> Self {
-        let Grads { params, input: d_input, .. } = grads;
+        let Grads {
+            params,
+            input: d_input,
+            ..
+        } = grads;
         let Some(batch) = input.batch else {
             let edges = [None, None];
-            return Wanted { params, input: d_input, edges };
+            return Wanted {
+                params,
+                input: d_input,
+                edges,
+            };
         };
         let Some(d) = d_input else {
             let edges = [None, None];
-            return Wanted { params, input: None, edges };
+            return Wanted {
+                params,
+                input: None,
+                edges,
+            };
         };
         let (features, rest) = d.split_at_mut(batch.feature_values());
         let weights = batch.edge_features_start() - batch.feature_values();
         let (weights, edge_features) = rest.split_at_mut(weights);
         let edges = [weights, edge_features].map(|d| (!d.is_empty()).then_some(d));
-        Wanted { params, input: Some(features), edges }
+        Wanted {
+            params,
+            input: Some(features),
+            edges,
+        }
     }
 }
 

@@ -28,7 +28,10 @@ fn ids<'a, T: Scalar>(around: &Around<'a, T>) -> &'a Pattern {
 
 impl Describe for Embedding {
     fn tensors(&self) -> Vec<Option<TensorSpec>> {
-        vec![Some(TensorSpec::new("weight", &[self.vocabulary, self.out]))]
+        vec![Some(TensorSpec::new(
+            "weight",
+            &[self.vocabulary, self.out],
+        ))]
     }
 
     /// The standard normal.

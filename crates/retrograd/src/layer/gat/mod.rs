@@ -37,8 +37,8 @@ mod softmax;
 mod spec;
 mod weigh;
 
-pub use spec::GatSpec;
 pub(crate) use softmax::softmax;
+pub use spec::GatSpec;
 pub(crate) use weigh::{Attention, backward_weights, weigh};
 
 use crate::Scalar;

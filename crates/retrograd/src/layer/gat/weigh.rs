@@ -137,4 +137,3 @@ fn backward_rows(
         }));
     });
 }
-

@@ -230,17 +230,12 @@ impl<T: Scalar> Layer<T> for GatV2 {
                 *d += memory.d_att.iter().skip(k).step_by(width).copied().sum();
             }
         }
-        for (linear, d) in [
-            (&self.source, &memory.d_l),
-            (&self.target, &memory.d_r),
-        ] {
+        for (linear, d) in [(&self.source, &memory.d_l), (&self.target, &memory.d_r)] {
             linear.backward_params(b, x, d);
         }
         if let Some(d_x) = d_x {
-            self.source
-                .backward_input(&b.c, x, &memory.d_l, d_x, false);
-            self.target
-                .backward_input(&b.c, x, &memory.d_r, d_x, true);
+            self.source.backward_input(&b.c, x, &memory.d_l, d_x, false);
+            self.target.backward_input(&b.c, x, &memory.d_r, d_x, true);
         }
     }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::GatV2;
 use crate::Result;
 use crate::graph::ops::Linear;
-use crate::layer::spec::{At, Built, Spec, one};
+use crate::layer::spec::{At, Built, SmallGraph, Spec, one};
 
 /// Options of graph attention in its second form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,5 +34,13 @@ impl Spec for GatV2Spec {
             index: at.index as u64,
         };
         Built::new(layer, vec![width])
+    }
+
+    fn small_graphs() -> &'static [SmallGraph] {
+        &[(
+            "gatv2",
+            r#"{"features": 4, "layers": [{"kind": "gatv2", "out": 3, "heads": 2},
+            {"kind": "tanh"}, {"kind": "dense", "out": 2}]}"#,
+        )]
     }
 }

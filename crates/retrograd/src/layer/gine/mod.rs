@@ -132,13 +132,7 @@ impl<T: Scalar> Layer<T> for Gine {
         let width = self.first.inputs;
         let hidden = NodeValues::Dense(&saved.hidden[..]);
         self.second.backward_params(b, hidden, d_y);
-        let d_hidden = through_relu(
-            &self.second,
-            &b.c,
-            &saved.hidden,
-            d_y,
-            &mut saved.d_hidden,
-        );
+        let d_hidden = through_relu(&self.second, &b.c, &saved.hidden, d_y, &mut saved.d_hidden);
         let m = NodeValues::Dense(&saved.m[..]);
         self.first.backward_params(b, m, d_hidden);
         let d_m = sized(&mut saved.d_m, saved.m.len());

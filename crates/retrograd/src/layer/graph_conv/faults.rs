@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{Memory, Propagation};
+use crate::Scalar;
 use crate::graph::{EdgeRules, Graph, GraphBatch, LOOP};
 use crate::layer::{Around, Backward, Layer};
 use crate::verify::mutants::{Fault, Mutation, Seat};
-use crate::Scalar;
 
 /// What is wrong in backward.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,9 +26,13 @@ pub(crate) fn faults(propagation: Propagation) -> Vec<Mutation> {
         Propagation::Sum => None,
         _ => Some((F::MissingDegree, "1/degree missing in backward")),
     };
-    let reversed = (F::TransposedAdjacency, "gradient along the edges, not against them");
+    let reversed = (
+        F::TransposedAdjacency,
+        "gradient along the edges, not against them",
+    );
     let all = std::iter::once(reversed).chain(own);
-    all.map(|(fault, words)| Mutation::new(words, fault)).collect()
+    all.map(|(fault, words)| Mutation::new(words, fault))
+        .collect()
 }
 
 impl<T: Scalar> Fault<T> for ConvolutionFault {
@@ -72,7 +76,9 @@ fn reversed<T: Scalar>(batch: &GraphBatch<T>) -> GraphBatch<T> {
     let features = vec![T::ZERO; graph.nodes()];
     let reversed = GraphBatch::dense(Arc::new(graph), 1, features).expect("a row for every node");
     match batch.edge_weights() {
-        Some(weights) => reversed.with_edge_weights(weights).expect("a weight for every edge"),
+        Some(weights) => reversed
+            .with_edge_weights(weights)
+            .expect("a weight for every edge"),
         None => reversed,
     }
 }

@@ -83,13 +83,20 @@ impl Describe for Convolution {
             Propagation::MeanWithSelf => self.linear.tensors("weight", "bias").into(),
             Propagation::MeanOfNeighbours => {
                 let mut all = Vec::from(self.linear.tensors("lin_l.weight", "lin_l.bias"));
-                all.extend(self.root.map(|root| root.tensors("lin_r.weight", "")).into_iter().flatten());
+                all.extend(
+                    self.root
+                        .map(|root| root.tensors("lin_r.weight", ""))
+                        .into_iter()
+                        .flatten(),
+                );
                 all
             }
             Propagation::Sum => {
                 let mut all = vec![Some(TensorSpec::new("eps", &[1]))];
                 all.extend(self.linear.tensors("nn.0.weight", "nn.0.bias"));
-                let second = self.second.map(|map| map.tensors("nn.2.weight", "nn.2.bias"));
+                let second = self
+                    .second
+                    .map(|map| map.tensors("nn.2.weight", "nn.2.bias"));
                 all.extend(second.into_iter().flatten());
                 all
             }

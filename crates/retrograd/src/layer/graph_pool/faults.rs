@@ -10,7 +10,10 @@ use crate::verify::mutants::{Fault, Mutation, Seat};
 struct WrongNode;
 
 pub(crate) fn faults() -> Vec<Mutation> {
-    vec![Mutation::new("gradient to the node after the largest", WrongNode)]
+    vec![Mutation::new(
+        "gradient to the node after the largest",
+        WrongNode,
+    )]
 }
 
 impl<T: Scalar> Fault<T> for WrongNode {

@@ -70,9 +70,7 @@ mod tests;
 
 pub use spec::KanSpec;
 
-use crate::layer::{
-    Backward, Describe, Forward, Layer, Seen, TensorSpec, check_shape, uniform,
-};
+use crate::layer::{Backward, Describe, Forward, Layer, Seen, TensorSpec, check_shape, uniform};
 use crate::linalg::{cholesky, cholesky_solve};
 use crate::network::{Base, Outside};
 use crate::rng::Stream;

@@ -27,9 +27,7 @@ mod tests;
 
 pub use spec::{BatchNorm2dSpec, GroupNormSpec, LayerNormSpec};
 
-use crate::layer::{
-    Backward, Describe, Forward, Layer, Saved, TensorSpec, check_shape, sized,
-};
+use crate::layer::{Backward, Describe, Forward, Layer, Saved, TensorSpec, check_shape, sized};
 use crate::rng::Stream;
 use crate::{Buffer, Kernels, Result, Scalar};
 

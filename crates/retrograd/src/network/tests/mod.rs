@@ -180,9 +180,31 @@ fn every_kind_has_its_counterpart_in_pytorch() {
         let layers: Vec<LayerSpec> = serde_json::from_str(layers).unwrap();
         kinds.extend(layers.iter().map(LayerSpec::kind));
     }
-    assert!(kinds.len() >= 22, "{kinds:?}");
+    for (_, spec) in crate::layer::small_graphs() {
+        let spec: crate::graph::GraphSpec = serde_json::from_str(spec).unwrap();
+        kinds.extend(spec.layers.iter().map(LayerSpec::kind));
+    }
+    assert!(kinds.len() >= 35, "{kinds:?}");
     for kind in kinds {
         let quoted = format!("\"{kind}\"");
         assert!(counterparts.contains(&quoted), "no torch.py has {kind}");
+    }
+}
+
+#[test]
+fn a_layer_of_graphs_asks_for_one() {
+    for layer in [
+        LayerSpec::gcn(2),
+        LayerSpec::mean_pool(),
+        LayerSpec::embedding(3, 2),
+    ] {
+        let spec = NetworkSpec::new(&[3], vec![layer.clone()]);
+        let message = Network::new(&spec).err().unwrap().to_string();
+        let kind = layer.kind();
+        assert!(
+            message.contains(&format!("layers[0] ({kind})")),
+            "{message}"
+        );
+        assert!(message.contains("family = \"graph\""), "{message}");
     }
 }

@@ -2,6 +2,7 @@
 //! that have power (height ≠ width, in ≠ out, structured data), and their mutants.
 
 pub mod bundled;
+pub mod graph;
 pub mod network;
 
 pub(crate) use bundled::bundled;
@@ -9,9 +10,13 @@ pub(crate) use bundled::bundled;
 use super::bundle::Case;
 use super::chain::{Options, check_on};
 use super::device::Cpu;
-use super::mutants::{Honest, generic_mutants, optimizer_mutants};
+use super::mutants::{
+    Honest, Mutation, general_faults, generic_mutants, judge, mutant_row, on, optimizer_mutants,
+};
 use super::report::Report;
 use super::subject::Subject;
+use crate::layer::LayerSpec;
+use crate::plan::Place;
 use crate::rng::Key;
 use crate::{Loss, Model, Pass, Result};
 
@@ -56,6 +61,31 @@ impl BuiltIn {
                 report.extend(own(&subject, &honest)?);
             }
             Ok(report)
+        };
+        BuiltIn {
+            check: chain(name.clone(), move || make()),
+            mutants: Some(Box::new(mutants)),
+            name,
+        }
+    }
+
+    /// A model for one of its layers: its chain, and the mutants of that layer alone. (Those of any
+    /// model are run on others of the family.)
+    pub fn of_layer<M: Model + 'static>(
+        name: impl Into<String>,
+        make: impl Fn() -> Result<(Case<M>, Loss)> + Send + Sync + 'static,
+        own: OwnMutants<M>,
+    ) -> Self {
+        let name = name.into();
+        let make = std::sync::Arc::new(make);
+        let (make_mutants, for_mutants) = (make.clone(), name.clone());
+        let mutants = move |options: &Options| {
+            let (case, loss) = make_mutants()?;
+            let subject = subject(&for_mutants, &case, loss);
+            subject.check()?;
+            options.say(&format!("{for_mutants}: mutants"));
+            let honest = Honest::new(&subject, options)?;
+            own(&subject, &honest)
         };
         BuiltIn {
             check: chain(name.clone(), move || make()),
@@ -128,6 +158,37 @@ fn chain<M: Model + 'static>(
         let (case, loss) = make()?;
         check_on(&subject(&name, &case, loss), &mut Cpu, options)
     })
+}
+
+/// The layer that a model's name speaks of after its family.
+fn layer_of(name: &str, layers: &[LayerSpec]) -> usize {
+    let kind = name.rsplit(": ").next().and_then(|n| n.split(' ').next());
+    let found = layers.iter().position(|l| kind == Some(l.kind()));
+    found.unwrap_or(0)
+}
+
+/// Every fault that a layer can have, any layer's and those of its kind, in the reference and in the
+/// f32 kernels alone; `wrong` makes the model with the fault.
+fn layer_mutants<M: Model>(
+    subject: &Subject<'_, M>,
+    honest: &Honest,
+    (place, spec): (&Place, &LayerSpec),
+    wrong: impl Fn(&Mutation, bool) -> Result<M>,
+) -> Result<Report> {
+    let mut mutations = general_faults(&*place.layer, place.with.is_some());
+    mutations.extend(spec.spec().faults(&*place.layer));
+    let mut report = Report::default();
+    for mutation in &mutations {
+        for only_f32 in [false, true] {
+            let model = wrong(mutation, only_f32)?;
+            if let Some(caught) = judge(&on(subject, &model), honest) {
+                let where_ = if only_f32 { ", in f32" } else { "" };
+                let words = format!("{} {}{where_}", spec.kind(), mutation.words);
+                report.rows.push(mutant_row(&subject.name, &words, &caught));
+            }
+        }
+    }
+    Ok(report)
 }
 
 /// A built-in case as a subject.

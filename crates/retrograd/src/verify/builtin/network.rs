@@ -1,12 +1,12 @@
 //! Small networks, one or more for every layer kind, and the faults of their layers.
 
-use super::{BuiltIn, structured};
+use super::{BuiltIn, layer_mutants, layer_of, structured};
 use crate::layer::small_models;
 use crate::layer::spec::Small;
 use crate::network::{LayerSpec, Network, NetworkSpec};
-use crate::plan::{Place, Value, before};
+use crate::plan::{Value, before};
 use crate::verify::bundle::Case;
-use crate::verify::mutants::{Honest, Mutation, general_faults, judge, mutant_row, on};
+use crate::verify::mutants::Honest;
 use crate::verify::report::Report;
 use crate::verify::subject::Subject;
 use crate::{Buffer, Error, Loss, Model, Result, Target};
@@ -118,48 +118,18 @@ fn uneven(buffer: &mut Buffer) {
     }
 }
 
-/// The layer that the model's name speaks of.
-fn layer_of(subject: &Subject<'_, Network>) -> (usize, &'static str) {
-    let layers = &subject.model.spec().layers;
-    let kind = subject.name.trim_start_matches("network: ");
-    let found = layers
-        .iter()
-        .position(|l| kind.split(' ').next() == Some(l.kind()));
-    let index = found.unwrap_or(0);
-    (index, layers[index].kind())
-}
-
-/// The faults that a layer can have: any layer's, and those of its kind.
-fn faults(place: &Place, spec: &LayerSpec) -> Vec<Mutation> {
-    let layer = &*place.layer;
-    let mut all = general_faults(layer, place.with.is_some());
-    all.extend(spec.spec().faults(layer));
-    all
-}
-
 /// Every fault of the layer, in the reference and in the f32 kernels alone.
 fn own_mutants(subject: &Subject<'_, Network>, honest: &Honest) -> Result<Report> {
-    let (layer, kind) = layer_of(subject);
-    let mut report = Report::default();
-    let spec = &subject.model.spec().layers[layer];
-    for mutation in faults(&subject.model.places[layer], spec) {
-        for only_f32 in [false, true] {
-            let mut model = Network::new(subject.model.spec())?;
-            for buffer in subject.model.buffers() {
-                model.set_buffer(&buffer)?;
-            }
-            let shapes = [before(layer), Value::Of(layer)];
-            let shapes = shapes.map(|value| model.shape_of(value).to_vec());
-            let model = model.wrapping(layer, |inner| mutation.wrap(inner, shapes, only_f32));
-            if let Some(caught) = judge(&on(subject, &model), honest) {
-                let words = format!(
-                    "{kind} {}{}",
-                    mutation.words,
-                    if only_f32 { ", in f32" } else { "" }
-                );
-                report.rows.push(mutant_row(&subject.name, &words, &caught));
-            }
+    let right = subject.model;
+    let layer = layer_of(&subject.name, &right.spec().layers);
+    let about = (&right.places[layer], &right.spec().layers[layer]);
+    layer_mutants(subject, honest, about, |mutation, only_f32| {
+        let mut model = Network::new(right.spec())?;
+        for buffer in right.buffers() {
+            model.set_buffer(&buffer)?;
         }
-    }
-    Ok(report)
+        let shapes = [before(layer), Value::Of(layer)];
+        let shapes = shapes.map(|value| model.shape_of(value).to_vec());
+        Ok(model.wrapping(layer, |inner| mutation.wrap(inner, shapes, only_f32)))
+    })
 }

@@ -1,7 +1,9 @@
+mod wrong;
+
 use super::*;
-use wrong::{Mutant, Wrong, reborrow};
 use crate::verify::{self, Options, Subject};
 use crate::{Loss, Target};
+use wrong::{Mutant, Wrong, reborrow};
 
 #[test]
 fn cycles_and_edges_into_inputs_are_refused() {

@@ -5,7 +5,18 @@ use super::*;
 /// What is kept times its scale is 1, to the last bit of p that is drawn.
 #[test]
 fn the_scale_is_that_of_the_probability_that_is_drawn() {
-    for p in [1e-9, 1e-3, 0.1, 0.25, 0.3, 0.5, 0.6, 0.9, 0.99999, 1.0 - 1e-12] {
+    for p in [
+        1e-9,
+        1e-3,
+        0.1,
+        0.25,
+        0.3,
+        0.5,
+        0.6,
+        0.9,
+        0.99999,
+        1.0 - 1e-12,
+    ] {
         let kept = f64::from(65_536 - cut(p)) / 65_536.0;
         assert!((kept * scale(p) - 1.0).abs() <= f64::EPSILON, "{p}");
         // Rounded to the nearest multiple; never everything.
@@ -28,12 +39,19 @@ fn an_element_takes_its_half_of_a_word() {
         let word = stream.u32();
         for (i, &m) in pair.iter().enumerate() {
             let bits = word >> (16 * i) & 0xffff;
-            let right = if bits >= cut(0.3) { scale(0.3) as f32 } else { 0.0 };
+            let right = if bits >= cut(0.3) {
+                scale(0.3) as f32
+            } else {
+                0.0
+            };
             assert_eq!(m, right);
         }
     }
     assert_eq!(m, y);
     let kept = m.iter().filter(|&&m| m > 0.0).count() as f64 / n as f64;
     // Five standard deviations of a binomial.
-    assert!((kept - 0.7).abs() < 5.0 * (0.21 / n as f64).sqrt(), "{kept}");
+    assert!(
+        (kept - 0.7).abs() < 5.0 * (0.21 / n as f64).sqrt(),
+        "{kept}"
+    );
 }
