@@ -270,8 +270,15 @@ impl Model for GraphNetwork {
         &mut self.layout
     }
 
+    /// The first one that could not be recorded.
     fn first_layer(&self) -> String {
-        format!("layer 0, {},", self.places[0].kind)
+        #[cfg(feature = "gpu")]
+        let has_kernels = |place: &&Place| place.layer.record().is_some();
+        #[cfg(not(feature = "gpu"))]
+        let has_kernels = |_: &&Place| false;
+        let first = self.places.iter().take_while(has_kernels).count();
+        let layer = first.min(self.places.len() - 1);
+        format!("layer {layer}, {},", self.places[layer].kind)
     }
 
     fn init(&self, seed: u64) -> Vec<f32> {

@@ -94,7 +94,12 @@ fn aggregate(device: BenchDevice) -> crate::Result<Prepared> {
     }))
 }
 
-fn layer(device: BenchDevice, layer: LayerSpec, nodes: usize, graphs: usize) -> crate::Result<Prepared> {
+fn layer(
+    device: BenchDevice,
+    layer: LayerSpec,
+    nodes: usize,
+    graphs: usize,
+) -> crate::Result<Prepared> {
     let edge_features = if matches!(layer, LayerSpec::Gine(_)) {
         4
     } else {

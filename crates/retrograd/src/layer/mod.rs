@@ -95,11 +95,13 @@ pub(crate) struct Saved<T> {
 pub(crate) struct Own(Option<Box<dyn Any + Send>>);
 
 impl Own {
-    /// The buffers, empty ones at first.
+    /// The buffers, empty ones at first (and where the tape was another model's).
     pub fn of<S: Default + Any + Send>(&mut self) -> &mut S {
-        let own = self.0.get_or_insert_with(|| Box::new(S::default()));
-        own.downcast_mut()
-            .expect("one kind of layer keeps one kind of buffers")
+        if !self.0.as_ref().is_some_and(|own| own.is::<S>()) {
+            self.0 = Some(Box::new(S::default()));
+        }
+        let own = self.0.as_mut().and_then(|own| own.downcast_mut());
+        own.expect("made where it was another's")
     }
 
     /// The buffers that a forward left.

@@ -16,6 +16,7 @@
 //! the backward pass of a stack of convolutions [over tiles](crate::layer::conv2d::stack).
 
 mod execute;
+mod layers;
 mod print;
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,7 @@ mod tests;
 use std::ops::Range;
 
 pub use execute::Tape;
-pub(crate) use execute::{Input, Layers, new_id, set_buffer, wrap_layer};
+pub(crate) use layers::{Input, Layers, new_id, set_buffer, wrap_layer};
 
 use crate::Layout;
 use crate::layer::conv2d::Conv2d;
