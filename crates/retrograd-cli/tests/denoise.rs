@@ -135,13 +135,28 @@ fn micrographs_are_trained_on_denoised_and_measured() {
     let read = |path: &str| std::fs::read(folder.join(path)).unwrap();
     assert!(read("one/0.mrc") == read("out/0.mrc"));
     let text = fail(folder, &["run", "run", "odd/0.mrc", "--out", "odd"]);
-    assert!(text.contains("overwrite"), "{text}");
+    assert!(text.contains("0.mrc is an input; choose another"), "{text}");
     let bytes = read("odd/0.mrc");
+    // One input into one file, of its own kind; several into a folder.
+    succeed(folder, &["run", "run", "odd/0.mrc", "--out", "clean.mrc"]);
+    assert!(read("clean.mrc") == read("out/0.mrc"));
+    let text = fail(folder, &["run", "run", "odd/0.mrc", "--out", "clean.mrc"]);
+    assert!(text.contains("clean.mrc is there already"), "{text}");
+    let args = ["run", "run", "odd/1.mrc", "--out", "clean.mrc", "--force"];
+    succeed(folder, &args);
+    assert!(read("clean.mrc") != read("out/0.mrc"));
+    let text = fail(folder, &["run", "run", "odd/0.mrc", "--out", "clean.png"]);
+    assert!(text.contains("ends in .mrc"), "{text}");
+    let two = ["run", "run", "odd/0.mrc", "odd/1.mrc", "--out", "two.mrc"];
+    assert!(fail(folder, &two).contains("a folder for 2 inputs"));
     std::fs::write(folder.join("cut.mrc"), &bytes[..2000]).unwrap();
     let text = fail(folder, &["run", "run", "cut.mrc"]);
     assert!(
         text.contains("cut.mrc") && text.contains("byte 2000"),
         "{text}"
     );
+    // A command that failed leaves no folder.
+    fail(folder, &["run", "run", "cut.mrc", "--out", "never"]);
+    assert!(!folder.join("never").exists() && !folder.join("run/denoised").exists());
     assert!(fail(folder, &["run", "run"]).contains("needs at least one image"));
 }

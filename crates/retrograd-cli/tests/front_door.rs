@@ -578,3 +578,63 @@ fn completions_and_manual_pages_know_every_command() {
         assert!(page.contains(".TH") && page.contains("Examples:"), "{page}");
     }
 }
+
+#[test]
+fn predictions_are_for_every_row_and_written_over_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut table = String::from("id,a,b,y\n");
+    for i in 0..60 {
+        let a = i as f64 / 10.0;
+        writeln!(table, "s{i},{a},{},{}", 6.0 - a, 3.0 * a).unwrap();
+    }
+    std::fs::write(folder.join("t.csv"), &table).unwrap();
+    let experiment = "name = 't'\n[data]\nfile = 't.csv'\ntargets = 'y'\nmissing = 'drop'\n\
+                      ignore = ['id']\n[model]\nfamily = 'network'\n\
+                      layers = [{ kind = 'dense', out = 1 }]\n[train]\nepochs = 2\nbatch = 16\n";
+    std::fs::write(folder.join("t.toml"), experiment).unwrap();
+    let args = ["train", "t.toml", "--no-verify"];
+    let (code, _, stderr) = run(folder, &args);
+    assert_eq!(code, 0, "{stderr}");
+
+    // Without a target: predicted. Without an input: an empty cell. All of them, in order.
+    let new = "y,id,a,b\n1.5,one,0.5,5.5\n,two,1,5\n3,three,,4\n,four,2,4\n";
+    std::fs::write(folder.join("new.csv"), new).unwrap();
+    let keep = [
+        "run", "runs/t", "new.csv", "--out", "said.csv", "--keep", "id", "y",
+    ];
+    let (code, stdout, stderr) = run(folder, &keep);
+    assert_eq!(code, 0, "{stderr}");
+    let said = text(folder.join("said.csv"));
+    assert_eq!(column(&said, "id"), ["one", "two", "three", "four"]);
+    assert_eq!(column(&said, "y"), ["1.5", "", "3", ""]);
+    let predicted = column(&said, "predicted_y");
+    assert_eq!(predicted[2], "");
+    for row in [0, 1, 3] {
+        predicted[row].parse::<f32>().unwrap();
+    }
+    let all = stdout + &stderr;
+    assert!(all.contains("1 of 4 rows lack an input"), "{all}");
+    assert!(all.contains("measured on the 1 of 4 rows"), "{all}");
+
+    let before = text(folder.join("new.csv"));
+    for (out, part) in [
+        ("new.csv", "new.csv is an input"),
+        ("./new.csv", "is an input"),
+        ("said.csv", "said.csv is there already"),
+        ("runs", "runs is a folder"),
+    ] {
+        let (code, _, stderr) = run(folder, &["run", "runs/t", "new.csv", "--out", out]);
+        assert_eq!(code, 2);
+        assert!(stderr.contains(part), "{stderr}");
+    }
+    assert_eq!(text(folder.join("new.csv")), before);
+    assert_eq!(text(folder.join("said.csv")), said);
+    let (code, _, stderr) = run(folder, &["run", "runs/t", "new.csv", "--keep", "idd"]);
+    assert_eq!(code, 2);
+    assert!(stderr.contains("did you mean \"id\"?"), "{stderr}");
+    assert!(!folder.join("new.predictions.csv").exists());
+    let force = ["run", "runs/t", "new.csv", "--out", "said.csv", "--force"];
+    assert_eq!(run(folder, &force).0, 0);
+    assert!(text(folder.join("said.csv")) != said);
+}

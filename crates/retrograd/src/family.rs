@@ -159,6 +159,10 @@ pub struct RunOptions {
     pub inputs: Vec<PathBuf>,
     /// Where the result goes.
     pub out: Option<PathBuf>,
+    /// Whether files that are there may be written over.
+    pub force: bool,
+    /// Tables: columns of the input that stand before the predictions.
+    pub keep: Vec<String>,
     /// Images: what every input should look like.
     pub reference: Vec<PathBuf>,
     /// Images: the inputs are odd and even halves, alternately.
@@ -177,6 +181,39 @@ pub struct RunOptions {
     pub seed: u64,
 }
 
+impl RunOptions {
+    /// That none of the outputs is an input or another file that is there, unless that is asked
+    /// for.
+    pub(crate) fn check_outputs<'p>(
+        &self,
+        outputs: impl IntoIterator<Item = &'p PathBuf>,
+    ) -> Result<()> {
+        let inputs = self.inputs.iter().chain(&self.reference);
+        let inputs: Vec<PathBuf> = inputs.filter_map(|i| i.canonicalize().ok()).collect();
+        for output in outputs {
+            check_output(output, &inputs, self.force)?;
+        }
+        Ok(())
+    }
+}
+
+/// That a file can be written: it is not there, or may be written over.
+fn check_output(output: &Path, inputs: &[PathBuf], force: bool) -> Result<()> {
+    let Ok(there) = output.canonicalize() else {
+        return Ok(());
+    };
+    let what = match inputs.contains(&there) {
+        _ if there.is_dir() => "is a folder; a file is needed",
+        _ if force => return Ok(()),
+        true => "is an input; choose another name, or --force to write over it",
+        false => "is there already; choose another name, or --force to write over it",
+    };
+    Err(Error::refused(
+        "--out",
+        format!("{} {what}", output.display()),
+    ))
+}
+
 /// In which form a trained model is written, and where to.
 #[derive(Clone, Debug, Default)]
 pub struct ExportOptions {
@@ -184,10 +221,23 @@ pub struct ExportOptions {
     pub run: PathBuf,
     /// Where the result goes.
     pub out: Option<PathBuf>,
+    /// Whether files that are there may be written over.
+    pub force: bool,
     /// A picture of the network.
     pub plot: bool,
     /// One of the [`Family::formats`].
     pub format: Option<String>,
+}
+
+impl ExportOptions {
+    /// That nothing is written over which the user has named, unless that is asked for. What an
+    /// export leaves in the run's own folder follows from the run, and may be made again.
+    pub(crate) fn check_output(&self, output: &Path) -> Result<()> {
+        if output.starts_with(&self.run) {
+            return Ok(());
+        }
+        check_output(output, &[], self.force)
+    }
 }
 
 /// Where a family says what it does.

@@ -26,6 +26,9 @@ pub struct ExportArgs {
     /// Where the result goes.
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
+    /// Writes over files that are there.
+    #[arg(long)]
+    pub force: bool,
     /// Draws a KAN, every edge with its function, as network.svg and network.png in the run's
     /// folder, or in the folder of --out.
     #[arg(long)]
@@ -41,6 +44,7 @@ pub fn run(args: ExportArgs) -> Result {
     let options = ExportOptions {
         run: args.run,
         out: args.out,
+        force: args.force,
         plot: args.plot,
         format: args.kan,
     };

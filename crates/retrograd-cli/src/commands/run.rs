@@ -13,7 +13,8 @@ use crate::experiments;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  retrograd run runs/wine new.csv --out predictions.csv
+  retrograd run runs/wine new.csv --out predictions.csv --keep id
+  retrograd run runs/denoise-micrograph one.mrc --out clean.mrc
   retrograd run runs/denoise-micrograph *.mrc --out denoised
   retrograd run runs/checkerboard --size 64x64 --gif growth.gif")]
 pub struct RunArgs {
@@ -23,9 +24,15 @@ pub struct RunArgs {
     /// What the model is applied to.
     #[arg(value_name = "INPUT")]
     pub inputs: Vec<PathBuf>,
-    /// Where the result goes.
+    /// Where the result goes: a file; for several images a folder.
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
+    /// Writes over files that are there.
+    #[arg(long)]
+    pub force: bool,
+    /// For tables: columns of the input that stand before the predictions.
+    #[arg(long, value_name = "COLUMN", num_args = 1..)]
+    pub keep: Vec<String>,
     /// For images: what every input should look like; PSNR, SSIM and correlation are printed.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub reference: Vec<PathBuf>,
@@ -62,6 +69,8 @@ pub fn run(args: RunArgs) -> Result {
         run: args.run,
         inputs: args.inputs,
         out: args.out,
+        force: args.force,
+        keep: args.keep,
         reference: args.reference,
         halves: args.halves,
         memory_mib: args.memory_mib,

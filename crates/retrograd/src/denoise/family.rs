@@ -39,11 +39,10 @@ fn train(session: &mut Session<'_>) -> Result<Summary> {
 fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console) -> Result<()> {
     let inputs = &options.inputs;
     check(options)?;
-    let out = options.out.clone();
-    let out = out.unwrap_or_else(|| options.run.join("denoised"));
-    std::fs::create_dir_all(&out).map_err(Error::io(&out, "create the folder"))?;
-    let outputs = output_names(inputs, &out)?;
+    let (folder, outputs) = outputs(options)?;
+    options.check_outputs(&outputs)?;
     let denoiser = Denoiser::open(&options.run)?;
+    let folder = folder.map(Folder::create).transpose()?;
     let plan = denoiser.plan(options.memory_mib << 20)?;
     let label = format!(
         "retrograd {}: denoised by {}",
@@ -64,6 +63,7 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
         console.rows(input, rows, rows);
         console.value("denoised", &output.display());
     }
+    drop(folder);
     for ((input, output), reference) in inputs.iter().zip(&outputs).zip(&options.reference) {
         console.line(&format!(
             "{} against {}",
@@ -117,9 +117,62 @@ fn check(options: &RunOptions) -> Result<()> {
     Ok(())
 }
 
-/// Where every input's result goes: its own name in the folder. Never onto an input.
+/// A folder for results. Where nothing was written into it, it goes again.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn create(path: PathBuf) -> Result<Self> {
+        std::fs::create_dir_all(&path).map_err(Error::io(&path, "create the folder"))?;
+        Ok(Folder(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Refused where something is in it, which is as it should be.
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Where every input's result goes, and the folder that is needed for it: `--out` is a file where
+/// there is one input and the name has the input's ending.
+fn outputs(options: &RunOptions) -> Result<(Option<PathBuf>, Vec<PathBuf>)> {
+    let out = options.out.clone();
+    let out = out.unwrap_or_else(|| options.run.join("denoised"));
+    let ending = |path: &Path| path.extension().map(|e| e.to_ascii_lowercase());
+    let image = ending(&out).is_some_and(|e| ENDINGS.iter().any(|&known| e == known));
+    if out.is_dir() || !image {
+        let outputs = output_names(&options.inputs, &out)?;
+        return Ok((Some(out), outputs));
+    }
+    let [input] = &options.inputs[..] else {
+        return Err(Error::invalid(
+            "--out",
+            format!("{}, a file,", out.display()),
+            format!("a folder for {} inputs", options.inputs.len()),
+        ));
+    };
+    if ending(input) != ending(&out) {
+        let kind = input.extension().unwrap_or_default();
+        return Err(Error::invalid(
+            "--out",
+            out.display(),
+            format!(
+                "a name that ends in .{}: a result is of the kind of its input",
+                kind.display()
+            ),
+        ));
+    }
+    Ok((None, vec![out]))
+}
+
+/// Endings by which a name is that of an image, not of a folder.
+const ENDINGS: [&str; 9] = [
+    "mrc", "mrcs", "map", "rec", "st", "png", "tif", "tiff", "npy",
+];
+
+/// Where every input's result goes in a folder: under its own name.
 fn output_names(inputs: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>> {
-    let real = |path: &Path| path.canonicalize().ok();
     let mut outputs: Vec<PathBuf> = Vec::new();
     for input in inputs {
         let Some(name) = input.file_name() else {
@@ -135,16 +188,6 @@ fn output_names(inputs: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>> {
                 format!(
                     "two inputs are named {}; denoise them into folders of their own",
                     name.display()
-                ),
-            ));
-        }
-        let there = real(&output);
-        if there.is_some() && inputs.iter().any(|i| real(i) == there) {
-            return Err(Error::refused(
-                "--out",
-                format!(
-                    "{} would overwrite an input; choose another folder",
-                    output.display()
                 ),
             ));
         }

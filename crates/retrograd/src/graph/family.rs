@@ -50,9 +50,17 @@ pub const FAMILY: Family = Family {
 
 /// Writes what the model says about nodes, graphs or links as a table.
 fn run(_: &Experiment, options: &RunOptions, console: &mut dyn Console) -> Result<()> {
-    let predictions = task::predict(&options.run, &options.inputs)?;
+    if let Some(column) = options.keep.first() {
+        return Err(Error::invalid(
+            "--keep",
+            format!("{column:?}"),
+            "a model of tables; nodes, graphs and pairs are named in the result",
+        ));
+    }
     let out = options.out.clone();
     let out = out.unwrap_or_else(|| PathBuf::from("predictions.csv"));
+    options.check_outputs([&out])?;
+    let predictions = task::predict(&options.run, &options.inputs)?;
     csv::write(&out, &predictions.columns)?;
     let rows = predictions.columns.first().map_or(0, |(_, c)| c.len());
     for (name, value) in &predictions.metrics {
@@ -70,6 +78,7 @@ fn export(_: &Experiment, options: &ExportOptions, console: &mut dyn Console) ->
     file.metadata.insert("format".into(), "pt".into());
     let out = options.out.clone();
     let out = out.unwrap_or_else(|| options.run.join("weights.safetensors"));
+    options.check_output(&out)?;
     file.write(&out)?;
     for tensor in &file.tensors {
         console.value(&tensor.name, &format!("{:?}", tensor.shape));

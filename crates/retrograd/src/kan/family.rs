@@ -48,6 +48,9 @@ fn export(_: &Experiment, options: &ExportOptions, console: &mut dyn Console) ->
     let (task, params) = super::task_of_run(&options.run)?;
     if options.plot {
         let folder = options.out.as_deref().unwrap_or(&options.run);
+        for name in ["network.svg", "network.png"] {
+            options.check_output(&folder.join(name))?;
+        }
         write_pictures(task.model(), &params, task.shown_inputs(), folder)?;
         for name in ["network.svg", "network.png"] {
             console.value("picture", &folder.join(name).display());
@@ -60,6 +63,7 @@ fn export(_: &Experiment, options: &ExportOptions, console: &mut dyn Console) ->
         Some(out) if !options.plot => out.clone(),
         _ => options.run.join(format!("{format}.safetensors")),
     };
+    options.check_output(&path)?;
     let network = task.model();
     let precision = match format {
         "efficient-kan" | "pykan" => {

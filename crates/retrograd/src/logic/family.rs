@@ -77,6 +77,7 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
             ),
         ));
     }
+    options.check_outputs(&options.gif)?;
     let (task, circuit) = circuit_of(experiment, &options.run)?;
     let (data, spec) = (task.data(), task.model().spec());
     let size = match &options.size {
@@ -140,6 +141,9 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
     Ok(())
 }
 
+/// What [`write_circuit`] leaves in a folder.
+const CIRCUIT_FILES: [&str; 4] = ["circuit.json", "circuit.c", "circuit.v", "circuit.svg"];
+
 /// `WxH` as rows and columns.
 fn parse_size(text: &str) -> Result<[usize; 2]> {
     let parts: Vec<_> = text.split(['x', '×']).map(str::parse).collect();
@@ -196,6 +200,9 @@ fn export(
             ));
         }
         _ => {
+            for name in CIRCUIT_FILES {
+                options.check_output(&out.join(name))?;
+            }
             std::fs::create_dir_all(out).map_err(Error::io(out, "create the folder"))?;
             write_circuit(&circuit, out)?;
             console.value("gates", &circuit.gates.len());
@@ -204,6 +211,7 @@ fn export(
             return Ok(());
         }
     };
+    options.check_output(out)?;
     write_whole(out, |file| file.write_all(text.as_bytes()))?;
     console.value("gates", &circuit.gates.len());
     console.value("circuit", &out.display());

@@ -83,17 +83,27 @@ pub(crate) fn predict(
             "one file of new data",
         ));
     };
-    let trained = open(&options.run)?;
-    let predictions = trained.predict(input)?;
     let out = options.out.clone().unwrap_or_else(|| {
-        let stem = input.file_stem().unwrap_or_default().to_string_lossy();
-        PathBuf::from(format!("{stem}.predictions.csv"))
+        let mut name = input.file_stem().unwrap_or_default().to_os_string();
+        name.push(".predictions.csv");
+        PathBuf::from(name)
     });
+    options.check_outputs([&out])?;
+    let trained = open(&options.run)?;
+    let predictions = trained.predict(input, &options.keep)?;
     csv::write(&out, &predictions.columns)?;
     let rows = predictions.columns.first().map_or(0, |(_, c)| c.len());
-    if predictions.left_out > 0 {
-        let left_out = predictions.left_out;
-        console.note(&format!("{left_out} rows with missing values left out"));
+    if predictions.unpredicted > 0 {
+        console.note(&format!(
+            "{} of {rows} rows lack an input: their predictions are empty",
+            predictions.unpredicted
+        ));
+    }
+    if predictions.measured > 0 && predictions.measured < rows {
+        console.note(&format!(
+            "measured on the {} of {rows} rows whose target is known",
+            predictions.measured
+        ));
     }
     for (name, value) in &predictions.metrics {
         console.value(name, value);

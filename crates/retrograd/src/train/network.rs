@@ -10,7 +10,7 @@ use super::{
     Content, Example, Experiment, Figure, Findings, Metadata, Metrics, Specimen, Task, load_weights,
 };
 use crate::data::metrics::{Choices, Confusion, Regression};
-use crate::data::{Batches, DataSpec, Dataset, NewData, Preparation, Targets, TaskKind};
+use crate::data::{Batches, DataSpec, Dataset, Preparation, Targets, TaskKind};
 use crate::kan::{GridSchedule, GridUpdate, update_grid};
 use crate::network::{Network, NetworkSpec};
 use crate::{Error, Loss, Model, Pass, Result, Target};
@@ -465,8 +465,10 @@ pub struct Predictions {
     pub columns: Vec<(String, Vec<String>)>,
     /// The measures, where the file has targets.
     pub metrics: Metrics,
-    /// Rows of the file that were left out for missing values.
-    pub left_out: usize,
+    /// Rows of the file that lack an input and have no prediction.
+    pub unpredicted: usize,
+    /// Rows that the measures are of.
+    pub measured: usize,
 }
 
 impl TrainedNetwork {
@@ -501,34 +503,42 @@ impl TrainedNetwork {
         })
     }
 
-    /// Reads new data and predicts.
-    pub fn predict(&self, path: &Path) -> Result<Predictions> {
-        let NewData {
-            dataset,
-            rows,
-            total,
-        } = self.preparation.read(path)?;
+    /// Reads new data and predicts: a row for every row of the file, in its order, with the columns
+    /// of the file that are to be kept before the predictions. Where a row lacks an input, its
+    /// predictions are empty.
+    pub fn predict(&self, path: &Path, keep: &[String]) -> Result<Predictions> {
+        let data = self.preparation.read(path)?;
         let width = self.network.output_len();
-        let outputs = outputs(&self.network, &self.params, &dataset);
-        let mut columns = self.preparation.predictions(&outputs, width)?;
-        let left_out = total - rows.len();
-        if left_out > 0 {
-            // Counted from 1, as people count rows below a header.
-            let numbers = rows.iter().map(|r| (r + 1).to_string()).collect();
-            columns.insert(0, ("row".into(), numbers));
+        let outputs = outputs(&self.network, &self.params, &data.dataset);
+        let mut columns = Vec::new();
+        for name in keep {
+            columns.push((name.clone(), data.column(name)?));
+        }
+        for (name, predicted) in self.preparation.predictions(&outputs, width)? {
+            let mut cells = vec![String::new(); data.total];
+            for (&row, cell) in data.rows.iter().zip(predicted) {
+                cells[row] = cell;
+            }
+            columns.push((name, cells));
         }
         let mut metrics = Metrics::new();
-        if !matches!(dataset.targets(), Targets::Unknown) {
+        if let Some((known, samples)) = &data.known {
             let mut measures = Measures::new(&self.preparation);
             let (mut inputs, mut target) = (Vec::new(), Target::default());
-            dataset.gather_range(0..dataset.len(), &mut inputs, &mut target);
-            measures.add(&outputs, &target)?;
+            known.gather_range(0..known.len(), &mut inputs, &mut target);
+            let rows = samples.iter();
+            let of_known: Vec<f32> = rows
+                .flat_map(|s| &outputs[s * width..(s + 1) * width])
+                .copied()
+                .collect();
+            measures.add(&of_known, &target)?;
             metrics = measures.named();
         }
         Ok(Predictions {
             columns,
             metrics,
-            left_out,
+            unpredicted: data.total - data.rows.len(),
+            measured: data.known.map_or(0, |(_, samples)| samples.len()),
         })
     }
 }

@@ -301,13 +301,33 @@ pub struct Preparation {
 /// New data, prepared.
 #[derive(Clone, Debug)]
 pub struct NewData {
-    /// The samples; with targets where the file has them.
+    /// The samples, without targets.
     pub dataset: Dataset,
+    /// Those of them whose targets are known, with them, and which ones they are.
+    pub known: Option<(Dataset, Vec<usize>)>,
     /// The row of the file that each sample came from, counted from 0 below the header; rows with
     /// missing values may have been left out.
     pub rows: Vec<usize>,
     /// Rows in the file.
     pub total: usize,
+    /// The file, where it is a table.
+    pub(crate) table: Option<Table>,
+}
+
+impl NewData {
+    /// A column of the file as it is written there, for predictions to stand beside.
+    pub fn column(&self, name: &str) -> Result<Vec<String>> {
+        let Some(table) = &self.table else {
+            return Err(Error::invalid(
+                "--keep",
+                format!("{name:?}"),
+                "a table: an array has no columns",
+            ));
+        };
+        let column = table.column(name)?;
+        let cell = |row| table.cell(row, column).to_string();
+        Ok((0..table.rows()).map(cell).collect())
+    }
 }
 
 impl Preparation {
@@ -435,12 +455,13 @@ impl Preparation {
                         ));
                     }
                 };
-                let with_targets = self.table_has_targets(&table);
-                let rows = self.usable_rows(&table, with_targets)?;
+                let rows = self.usable_rows(&table, false)?;
                 Ok(NewData {
-                    dataset: self.apply_table(&table, &rows, with_targets)?,
+                    dataset: self.apply_table(&table, &rows, false)?,
+                    known: self.known_rows(&table, &rows)?,
                     total: table.rows(),
                     rows,
+                    table: Some(table),
                 })
             }
             Inputs::Array { name, .. } => {
@@ -466,8 +487,10 @@ impl Preparation {
                 let rows: Vec<usize> = (0..arrays.x.array.samples()).collect();
                 Ok(NewData {
                     dataset: self.apply_arrays(&arrays, &rows)?,
+                    known: None,
                     total: rows.len(),
                     rows,
+                    table: None,
                 })
             }
         }

@@ -205,6 +205,27 @@ impl Preparation {
         complete_rows(table, &used, self.missing)
     }
 
+    /// The samples of those of the rows whose targets are written down, and which ones they are. A
+    /// row without a target is one to be predicted.
+    pub(super) fn known_rows(
+        &self,
+        table: &Table,
+        rows: &[usize],
+    ) -> Result<Option<(Dataset, Vec<usize>)>> {
+        if !self.table_has_targets(table) {
+            return Ok(None);
+        }
+        let names = self.target_names().into_iter();
+        let columns: Vec<usize> = names.map(|n| table.column(n)).collect::<Result<_>>()?;
+        let written = |&i: &usize| !columns.iter().any(|&c| table.is_missing(rows[i], c));
+        let known: Vec<usize> = (0..rows.len()).filter(written).collect();
+        if known.is_empty() {
+            return Ok(None);
+        }
+        let rows: Vec<usize> = known.iter().map(|&i| rows[i]).collect();
+        Ok(Some((self.apply_table(table, &rows, true)?, known)))
+    }
+
     /// The samples of those rows, with targets and weights if asked for.
     pub(crate) fn apply_table(
         &self,

@@ -256,7 +256,8 @@ fn unknown_categories_and_classes_are_named() {
     assert_eq!(ok.dataset.targets(), &Targets::Unknown);
     // With targets, so that a measure can be taken.
     let ok = read("days,colour,width,kind\n7,red,1,rose\n").unwrap();
-    assert_eq!(ok.dataset.outputs(), 3);
+    let (known, rows) = ok.known.unwrap();
+    assert_eq!((known.outputs(), rows), (3, vec![0]));
 }
 
 #[test]

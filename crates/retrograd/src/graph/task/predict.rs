@@ -314,7 +314,8 @@ fn predictions(columns: Columns, metrics: Vec<(String, f64)>) -> Predictions {
     Predictions {
         columns,
         metrics,
-        left_out: 0,
+        unpredicted: 0,
+        measured: 0,
     }
 }
 
