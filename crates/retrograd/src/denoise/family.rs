@@ -44,7 +44,7 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
     std::fs::create_dir_all(&out).map_err(Error::io(&out, "create the folder"))?;
     let outputs = output_names(inputs, &out)?;
     let denoiser = Denoiser::open(&options.run)?;
-    let plan = denoiser.plan(options.memory_mib << 20)?;
+    let plan = denoiser.plan(options.memory_mib.saturating_mul(1 << 20))?;
     let label = format!(
         "retrograd {}: denoised by {}",
         env!("CARGO_PKG_VERSION"),

@@ -15,6 +15,7 @@ mod draft;
 pub mod draw;
 mod family;
 mod layer;
+mod memory;
 #[cfg(test)]
 mod mistakes;
 mod network;

@@ -4,6 +4,7 @@ pub(crate) mod bench;
 mod draft;
 mod execute;
 pub(crate) mod family;
+mod memory;
 pub(crate) mod model;
 mod spec;
 #[cfg(test)]

@@ -37,6 +37,7 @@ impl Network {
             let got = format!("{:?}", spec.input);
             return Err(Error::invalid("model.input", got, "sizes of at least 1"));
         }
+        check_size("model", "an input", &spec.input)?;
         if spec.layers.is_empty() {
             return Err(Error::invalid("model.layers", "none", "at least one layer"));
         }
