@@ -61,7 +61,7 @@ pub fn usage(error: &clap::Error) -> ExitCode {
 }
 
 /// `retrograd train --list | head -1`: a reader that has enough is no fault of ours. Without this
-/// the printing would panic.
+/// the printing would panic. And a panic that the library catches becomes an error, which says it.
 pub fn end_quietly_with_the_reader() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -71,6 +71,8 @@ pub fn end_quietly_with_the_reader() {
         if text.starts_with("failed printing to std") {
             std::process::exit(141);
         }
-        usual(info);
+        if !retrograd::command::panic_is_caught() {
+            usual(info);
+        }
     }));
 }

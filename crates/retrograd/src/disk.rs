@@ -260,9 +260,8 @@ pub(crate) fn sync(path: &Path) -> Result<()> {
 
 /// The whole of a file.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
-    before(Call::Read(path))
-        .and_then(|()| std::fs::read(path))
-        .map_err(Error::io(path, "read"))
+    before(Call::Read(path)).map_err(Error::io(path, "read"))?;
+    crate::data::files::read_bounded(path)
 }
 
 /// Makes a folder with those above it; new ones are on the disk when it returns.

@@ -27,7 +27,8 @@ pub struct Tensor {
 impl Tensor {
     /// The number of elements.
     pub fn len(&self) -> usize {
-        self.shape.iter().product()
+        // Sizes that no machine holds stay large: they are refused as such, before memory is asked for.
+        self.shape.iter().fold(1, |len, &n| len.saturating_mul(n))
     }
 
     /// Whether it has no element.
@@ -37,7 +38,7 @@ impl Tensor {
 
     /// Its place in the flat vector.
     pub fn range(&self) -> Range<usize> {
-        self.offset..self.offset + self.len()
+        self.offset..self.offset.saturating_add(self.len())
     }
 
     /// For every element in PyTorch's order, its index in the stored order.

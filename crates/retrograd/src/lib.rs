@@ -122,6 +122,7 @@
 #![deny(missing_docs)]
 
 pub mod bench;
+pub mod budget;
 pub mod data;
 pub mod denoise;
 mod disk;
@@ -161,6 +162,11 @@ pub mod command {
     pub use crate::error::{plain, shortened};
     pub use crate::simd::level_name;
     pub use crate::suggest::did_you_mean;
+
+    /// Whether a panic of this thread comes back as an error, so that no hook need print it.
+    pub fn panic_is_caught() -> bool {
+        crate::data::image::panic_is_caught()
+    }
 }
 
 pub use error::{Error, Result};

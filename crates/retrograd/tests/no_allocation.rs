@@ -8,7 +8,7 @@ use retrograd::graph::data::{GraphSet, karate_club};
 use retrograd::graph::task::{Folds, GraphTask, LinkTask, NodeTask, TextTask};
 use retrograd::graph::{DagNN, DagSpec, DagTape, Graph, GraphBatch, GraphSpec};
 use retrograd::logic::LogicTask;
-use retrograd::train::{Event, Experiment, NetworkTask, Observer, Session, Task};
+use retrograd::train::{Event, Experiment, NetworkTask, Observer, Session, Task, TrainSpec};
 use retrograd::{Grads, Model, Pass};
 
 /// The system's allocator with a counter for this thread. With one thread there are no queues of
@@ -193,7 +193,7 @@ fn batches_of_graphs_text_nodes_and_links_are_drawn_and_trained_without_allocati
             "layers = [{ kind = \"embedding\", vocabulary = 29, out = 8 }, \
              { kind = \"message_passing\", out = 8 }, { kind = \"dense\", out = 28 }]",
         );
-        let task = TextTask::new(&spec, [12, 8, 4], 0.2, &[2], 0).unwrap();
+        let task = TextTask::new(&spec, [12, 8, 4], 0.2, &[2], &TrainSpec::default()).unwrap();
         count_steps(graph_experiment(), task)
     });
     let gcn = "features = 34\nlayers = [{ kind = \"gcn\", out = 8 }, { kind = \"tanh\" }, LAST]";

@@ -74,6 +74,10 @@ pub struct TrainArgs {
     /// allow.
     #[arg(long, value_name = "N|auto", value_parser = parse_batch, conflicts_with = "resume")]
     batch: Option<BatchArg>,
+    /// The most memory that the run may take, in MiB; what the machine has where it isn't given. A
+    /// run that needs more is refused before it begins.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    memory_mib: Option<u64>,
     /// Leaves out the verification of the trained model at the end: central differences, f32
     /// against f64, and threads on a small batch; it takes a few seconds at most.
     #[arg(long)]
@@ -150,6 +154,7 @@ enum OnNanArg {
 }
 
 pub fn run(args: TrainArgs) -> Result {
+    retrograd::budget::limit_to(args.memory_mib.map(|mib| mib.saturating_mul(1 << 20)));
     if args.list {
         for name in experiments::names() {
             let experiment = experiments::open(name)?;

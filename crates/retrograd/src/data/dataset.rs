@@ -372,6 +372,11 @@ impl Batches {
         })
     }
 
+    /// Samples in a batch, the last one of an epoch aside.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
     /// Batches in an epoch.
     pub fn per_epoch(&self) -> u64 {
         self.order.len().div_ceil(self.size) as u64

@@ -13,6 +13,7 @@ use super::array::{Array, Values};
 use super::csv::Table;
 use super::formula::Formula;
 use super::spec::{Source, built_in};
+use crate::budget::{self, Demand, product};
 use crate::rng::{Key, Stream};
 use crate::{Error, Result};
 
@@ -182,9 +183,24 @@ impl Generate {
         }
     }
 
+    /// Cells are texts of their own first, then cells of a table, then numbers.
+    fn demand(&self) -> Demand<'static> {
+        let (samples, columns) = match self {
+            Generate::TwoMoons { samples, .. } | Generate::Spirals { samples, .. } => (*samples, 3),
+            Generate::Formula {
+                samples, inputs, ..
+            } => (*samples, 1 + inputs.len() as u64),
+            Generate::Friedman { samples, .. } => (*samples, 11),
+            Generate::Digits {} => return Demand::fixed(1 << 20),
+        };
+        let sizes = [("data.generate.samples", samples as u64)];
+        Demand::of(sizes, move |[samples]| product([samples, columns, 120]))
+    }
+
     /// The data, as if it had been read.
     pub(crate) fn source(&self) -> Result<Source> {
         self.check()?;
+        budget::allow(&self.demand())?;
         let path = Path::new(self.name());
         let table = |columns: &[&str], rows: Vec<Vec<String>>| {
             let columns = columns.iter().map(|c| c.to_string()).collect();

@@ -13,7 +13,7 @@ pub mod csv;
 pub mod dataset;
 pub mod denoise;
 mod digest;
-mod files;
+pub(crate) mod files;
 pub mod formula;
 pub mod generate;
 pub mod idx;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::{self, Demand, product};
 use crate::data::denoise::{BlindSpots, Method, Sources};
 use crate::data::image::{Image, ImageFile, Spool};
 use crate::data::patches::Scene;
@@ -203,6 +204,17 @@ impl GenerateImages {
         if !(amount.1.is_finite() && amount.1 > 0.0) {
             return Err(Error::invalid(amount.0, amount.1, "a number > 0"));
         }
+        let sizes = [
+            ("data.generate.count", count),
+            ("data.generate.height", height as u64),
+            ("data.generate.width", width as u64),
+        ];
+        // The clean image and two noisy ones, two normalised ones that patches are cut from, and
+        // numbers twice as wide while one is drawn.
+        budget::allow(&Demand::of(sizes, |[count, height, width]| {
+            let drawn = product([height, width, 64]);
+            product([count, height, width, 20]).saturating_add(drawn)
+        }))?;
         (0..count)
             .map(|number| self.sample(method, seed, number))
             .collect()

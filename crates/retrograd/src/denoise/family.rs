@@ -43,7 +43,7 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
     options.check_outputs(&outputs)?;
     let denoiser = Denoiser::open(&options.run)?;
     let folder = folder.map(Folder::create).transpose()?;
-    let plan = denoiser.plan(options.memory_mib << 20)?;
+    let plan = denoiser.plan(options.memory_mib.saturating_mul(1 << 20))?;
     let label = format!(
         "retrograd {}: denoised by {}",
         env!("CARGO_PKG_VERSION"),

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::data::{DenoiseDataSpec, Sample};
 use super::infer::{Denoiser, TilePlan};
 use super::{DenoiserSpec, network_spec};
+use crate::budget::{self, Demand};
 use crate::data::denoise::{DenoiseBatches, Method};
 use crate::data::image::{Format, Image, ImageFile, Rect};
 use crate::data::mrc::{Header, MrcMode};
@@ -14,7 +15,9 @@ use crate::data::patches::{PatchSpec, Plane, Scene, split_by_file};
 use crate::data::quality::{compare, correlation};
 use crate::loss_image::ImageLoss;
 use crate::network::{LayerSpec, Network};
-use crate::train::{Content, Example, Experiment, Figure, Findings, Metrics, Specimen, Task};
+use crate::train::{
+    Content, Example, Experiment, Figure, Findings, Metrics, Specimen, Task, TrainSpec,
+};
 use crate::{Error, Loss, Model, Pass, Result, Target};
 
 /// Patches in a batch, where the experiment doesn't say.
@@ -32,6 +35,8 @@ const PICTURE: usize = 384;
 pub struct DenoiseTask {
     network: Network,
     layers: Vec<LayerSpec>,
+    /// Patches in a batch, and their side.
+    sizes: [usize; 2],
     loss: Loss,
     terms: Option<ImageLoss>,
     train: DenoiseBatches,
@@ -50,6 +55,27 @@ pub struct DenoiseTask {
     target: Target<f32>,
 }
 
+/// The demand of training on patches: batch and side could be smaller.
+fn demand<'a>(
+    layers: &'a [LayerSpec],
+    network: &'a Network,
+    [batch, side]: [usize; 2],
+    train: &TrainSpec,
+) -> Demand<'a> {
+    let optimizer = train.optimizer;
+    let sizes = [("train.batch", batch as u64), ("data.patch", side as u64)];
+    Demand::of(sizes, move |[batch, patch]| {
+        if patch == side as u64 {
+            return network.training_bytes(batch, batch, &optimizer);
+        }
+        match Network::new(&network_spec(layers, patch as usize, patch as usize)) {
+            Ok(network) => network.training_bytes(batch, batch, &optimizer),
+            // What can't be built is no proposal.
+            Err(_) => u128::MAX,
+        }
+    })
+}
+
 impl DenoiseTask {
     /// Builds the network and opens the data of an experiment.
     pub fn new(experiment: &Experiment) -> Result<Self> {
@@ -57,6 +83,13 @@ impl DenoiseTask {
         let data = DenoiseDataSpec::parse(&experiment.data)?;
         let layers = model.layers()?;
         let network = Network::new(&network_spec(&layers, data.patch, data.patch))?;
+        let batch = experiment.train.batch.unwrap_or(BATCH);
+        budget::allow(&demand(
+            &layers,
+            &network,
+            [batch, data.patch],
+            &experiment.train,
+        ))?;
         // What can't be applied to whole images is refused before it is trained.
         Denoiser::new(layers.clone(), network.init(0), network.buffers())?;
         let loss = Self::pixel_loss(experiment)?;
@@ -89,7 +122,7 @@ impl DenoiseTask {
         let memory = data.memory_mib.saturating_mul(1 << 20);
         let spec = PatchSpec {
             size: data.patch,
-            batch: experiment.train.batch.unwrap_or(BATCH),
+            batch,
             augment: data.augment,
             budget: memory,
             seed,
@@ -133,6 +166,7 @@ impl DenoiseTask {
         Ok(DenoiseTask {
             network,
             layers,
+            sizes: [batch, data.patch],
             loss,
             validation_terms: terms.clone(),
             terms,
@@ -288,6 +322,10 @@ impl Task for DenoiseTask {
         });
         self.train
             .batch(step, &mut example.input, &mut example.target)
+    }
+
+    fn demand(&self, train: &TrainSpec) -> Demand<'_> {
+        demand(&self.layers, &self.network, self.sizes, train)
     }
 
     fn evaluate(&mut self, params: &[f32], _epoch: u64) -> Result<Metrics> {

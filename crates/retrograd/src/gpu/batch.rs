@@ -3,6 +3,7 @@
 use super::device::Gpu;
 use super::plan::{Measure, WIDEST};
 use super::precision::Precision;
+use crate::budget::free_main_memory;
 use crate::network::Network;
 use crate::{Error, Model, Result};
 
@@ -130,14 +131,6 @@ fn choose(
 
 fn mebibytes(bytes: u64) -> String {
     format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20))
-}
-
-/// Main memory that programs can still have; `None` where the system doesn't say.
-fn free_main_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|l| l.starts_with("MemAvailable:"))?;
-    let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(1024 * kibibytes)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ pub mod data;
 mod draft;
 pub mod draw;
 mod family;
+mod memory;
 #[cfg(test)]
 mod mistakes;
 mod network;

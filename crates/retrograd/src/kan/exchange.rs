@@ -88,7 +88,7 @@ struct ReadLayer {
 /// Reads a state: the kind is told from its names. Returns network, parameters and kind.
 pub fn read_state(path: impl AsRef<Path>) -> Result<(Network, Vec<f32>, Exchange)> {
     let path = path.as_ref();
-    let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
+    let bytes = crate::data::files::read(path)?;
     let state = State(Tensors::new(path, &bytes)?);
     let kind = if state.0.contains("layers.0.spline_weight") {
         Exchange::EfficientKan

@@ -432,7 +432,7 @@ impl FrozenKan {
     /// Reads it back; every shape is checked.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
+        let bytes = crate::data::files::read(path)?;
         let bad = |at: &str, problem: String| Error::file(path, at, problem);
         let file = Tensors::new(path, &bytes)?;
         let metadata = file.metadata();

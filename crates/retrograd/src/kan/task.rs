@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Discover, GridSchedule, KanConfig, PlotOptions, discover, plot_png, plot_svg};
+use crate::budget::{self, Demand, product};
 use crate::data::{Batches, Dataset, Targets, write_whole};
 use crate::network::{Base, LayerSpec, Network, Outside, Sparsity};
 use crate::rng::Key;
@@ -174,6 +175,9 @@ fn generated(experiment: &Experiment, key: &str) -> Result<Option<Generated>> {
         let what = format!("[data] {key}.samples");
         return Err(Error::invalid(what, own.samples, "10 to 10000000"));
     }
+    let sizes = [("samples", own.samples as u64)];
+    let demand = Demand::of(sizes, |[samples]| product([samples, 400]));
+    budget::allow(&demand)?;
     Ok(Some(own))
 }
 

@@ -39,6 +39,7 @@ pub mod fast;
 pub mod gates;
 pub mod grid;
 pub mod hard;
+mod memory;
 mod model;
 pub mod patterns;
 pub mod picture;

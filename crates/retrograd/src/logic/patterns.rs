@@ -31,6 +31,9 @@ pub enum Goal {
     Bitmap,
 }
 
+/// The widest bitmap: a row is one number.
+const MAX_WIDTH: usize = 128;
+
 /// The `[data]` table of an automaton's experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -84,15 +87,19 @@ impl LogicData {
     fn picture(&self) -> Result<Vec<bool>> {
         let [height, width] = self.grid;
         let channels = self.bitmap.len();
+        if let Some(c) = (0..channels).find(|&c| self.bitmap[c].len() != height) {
+            return Err(Error::invalid(
+                format!("data.bitmap[{c}]"),
+                format!("{} rows", self.bitmap[c].len()),
+                format!("{height}, as the grid has"),
+            ));
+        }
+        if width > MAX_WIDTH {
+            let needed = format!("at most {MAX_WIDTH} columns for a bitmap");
+            return Err(Error::invalid("data.grid[1]", width, needed));
+        }
         let mut bits = vec![false; height * width * channels];
         for (c, rows) in self.bitmap.iter().enumerate() {
-            if rows.len() != height {
-                return Err(Error::invalid(
-                    format!("data.bitmap[{c}]"),
-                    format!("{} rows", rows.len()),
-                    format!("{height}, as the grid has"),
-                ));
-            }
             for (y, row) in rows.iter().enumerate() {
                 let digits = width.div_ceil(4);
                 let bad = |_| {
@@ -102,7 +109,7 @@ impl LogicData {
                         format!("{digits} hexadecimal digits for {width} cells"),
                     )
                 };
-                if row.len() != digits || width > 128 {
+                if row.len() != digits {
                     return Err(bad(()));
                 }
                 let number = u128::from_str_radix(row, 16).map_err(|_| bad(()))?;

@@ -49,7 +49,10 @@ impl LogicSpec {
     /// Inputs of the update circuit.
     pub fn update_inputs(&self) -> usize {
         let outputs = self.perception.last().copied().unwrap_or(0);
-        self.channels + self.channels * outputs * self.kernels
+        // Sizes of no use to anyone saturate, and are refused as such.
+        let read = self.channels.saturating_mul(outputs);
+        self.channels
+            .saturating_add(read.saturating_mul(self.kernels))
     }
 
     /// Widths, counts and rates fit together.

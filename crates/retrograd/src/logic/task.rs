@@ -7,11 +7,15 @@ use serde_json::json;
 use super::evaluate::{Player, evaluations};
 use super::gates::{GATES, NAMES, hardest};
 use super::hard::{Program, active_gates, gate_counts};
+use super::memory::demand;
 use super::patterns::{Goal, LogicData, StartState};
 use super::{BitGrid, HardCircuit, LogicBatch, LogicCa, LogicSpec, channel_target, picture};
+use crate::budget::{self, Demand};
 use crate::data::{csv, write_whole};
 use crate::rng::Key;
-use crate::train::{Content, Example, Experiment, Figure, Findings, Metrics, Specimen, Task};
+use crate::train::{
+    Content, Example, Experiment, Figure, Findings, Metrics, Specimen, Task, TrainSpec,
+};
 use crate::{Error, Loss, Result};
 
 /// An automaton's experiment.
@@ -43,6 +47,7 @@ impl LogicTask {
             return Err(Error::invalid("train.loss", loss.name(), "sum_squares"));
         }
         let batch = experiment.train.batch.unwrap_or(1);
+        budget::allow(&demand(&spec, &data, batch, experiment.train.optimizer))?;
         let seed = experiment.train.seed;
         let [height, width] = data.grid;
         let grid = BitGrid::new([batch, height, width], spec.channels, spec.boundary)?;
@@ -198,6 +203,10 @@ impl Task for LogicTask {
 
     fn loss(&self) -> Loss {
         Loss::SumSquares
+    }
+
+    fn demand(&self, train: &TrainSpec) -> Demand<'_> {
+        demand(self.model.spec(), &self.data, self.batch, train.optimizer)
     }
 
     fn steps_per_epoch(&self) -> u64 {

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 mod draft;
 pub(crate) mod family;
+mod memory;
 pub(crate) mod model;
 mod spec;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::spec::NetworkSpec;
 use crate::layer::AnyLayer;
 use crate::layer::kan::Kan;
-use crate::layer::spec::{Given, build};
+use crate::layer::spec::{Given, build, check_size};
 use crate::plan::{
     Input, Layers, Place, Plan, Request, RowsOf, Tape, Value, new_id, set_buffer, wrap_layer,
 };
@@ -37,6 +37,7 @@ impl Network {
             let got = format!("{:?}", spec.input);
             return Err(Error::invalid("model.input", got, "sizes of at least 1"));
         }
+        check_size("model", "an input", &spec.input)?;
         if let Some(sparsity) = &spec.sparsity {
             for (what, value) in [("l1", sparsity.l1), ("entropy", sparsity.entropy)] {
                 if !(value >= 0.0 && value.is_finite()) {

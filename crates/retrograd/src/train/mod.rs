@@ -11,6 +11,7 @@ mod examine;
 mod experiment;
 mod fit;
 mod folder;
+pub(crate) mod memory;
 mod network;
 mod paths;
 mod report;

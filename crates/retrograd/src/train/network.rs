@@ -7,8 +7,10 @@ use serde_json::json;
 
 use super::report::scatter;
 use super::{
-    Content, Example, Experiment, Figure, Findings, Metadata, Metrics, Specimen, Task, load_weights,
+    Content, Example, Experiment, Figure, Findings, Metadata, Metrics, Specimen, Task, TrainSpec,
+    load_weights,
 };
+use crate::budget::Demand;
 use crate::data::metrics::{Choices, Confusion, Regression};
 use crate::data::{Batches, DataSpec, Dataset, Preparation, Targets, TaskKind};
 use crate::kan::{GridSchedule, GridUpdate, update_grid};
@@ -32,6 +34,8 @@ pub struct NetworkTask {
     network: Network,
     loss: Loss,
     data: TableData,
+    /// Whether the experiment lists layers; else it has their sizes alone.
+    listed: bool,
     /// Grids of KAN layers that follow the data.
     grid: Option<GridSchedule>,
     /// What a family adds at the end.
@@ -156,6 +160,7 @@ impl NetworkTask {
             network,
             loss,
             data,
+            listed: experiment.model.contains_key("layers"),
             grid: None,
             more: None,
         })
@@ -328,6 +333,23 @@ impl Task for NetworkTask {
         params.copy_from_slice(&refitted);
         let buffers = moved.buffers();
         buffers.iter().try_for_each(|b| self.network.set_buffer(b))
+    }
+
+    fn demand(&self, train: &TrainSpec) -> Demand<'_> {
+        let batch = self.data.batches.size().min(self.data.train.len()) as u64;
+        let optimizer = train.optimizer;
+        let listed = self.listed;
+        let named = move |index| match listed {
+            true => format!("model.layers[{index}].out"),
+            false => format!("model.sizes[{}]", index + 1),
+        };
+        // Evaluation holds the outputs of every sample.
+        let outputs = self.network.output_len() as u128 * self.data.train.len() as u128;
+        let measured = self.data.validation.as_ref().unwrap_or(&self.data.train);
+        let evaluated = measured.len().min(EVALUATED) as u64;
+        let batch = ("train.batch", batch);
+        let demand = self.network.demand(batch, evaluated, optimizer, named);
+        demand.and(8 * outputs)
     }
 
     fn evaluate(&mut self, params: &[f32], _epoch: u64) -> Result<Metrics> {

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use super::fit::Fit;
 use super::folder::RunFolder;
 use super::{Experiment, Observer, Placement, Quiet, Summary, Task};
-use crate::{Model, Result};
+use crate::{Model, Result, budget};
 
 /// One run of an experiment.
 pub struct Session<'a> {
@@ -119,6 +119,7 @@ impl<'a> Session<'a> {
             *plan = task.model().plan_text();
             return Ok(Summary::default());
         }
+        budget::allow(&task.demand(&self.experiment.train))?;
         let mut quiet = Quiet;
         let observer: &mut dyn Observer = match self.observer.as_deref_mut() {
             Some(observer) => observer,

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use super::TrainSpec;
+use crate::budget::Demand;
 use crate::loss_image::ImageLoss;
 use crate::{Loss, Model, Result, Target};
 
@@ -84,6 +86,12 @@ pub trait Task {
     /// What was found out about the data, a line each; said before training begins.
     fn notes(&self) -> &[String] {
         &[]
+    }
+    /// The memory that training takes, as a function of the sizes that could be smaller; asked
+    /// before anything is allocated for it ([`budget`](crate::budget)).
+    fn demand(&self, train: &TrainSpec) -> Demand<'_> {
+        let params = self.model().layout().len() as u64;
+        Demand::fixed(super::memory::of_params(params, &train.optimizer))
     }
     /// Steps in an epoch, each with a batch of its own. (With gradient accumulation the optimizer
     /// steps once for several of them.)

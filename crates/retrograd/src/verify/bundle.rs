@@ -64,7 +64,7 @@ impl Bundle {
     /// Reads and checks a bundle.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
+        let bytes = crate::data::files::read(path)?;
         Self::from_bytes(path, &bytes)
     }
 

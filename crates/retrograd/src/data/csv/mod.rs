@@ -92,11 +92,20 @@ impl Reading {
     }
 }
 
+/// The numbers of columns in the order of their names; of equal names the first comes first.
+fn sorted(columns: &[String]) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..columns.len() as u32).collect();
+    order.sort_by(|&a, &b| columns[a as usize].cmp(&columns[b as usize]));
+    order
+}
+
 /// A table in memory: named columns, rows of text.
 #[derive(Clone, Debug)]
 pub struct Table {
     path: PathBuf,
     columns: Vec<String>,
+    /// The columns in the order of their names: a name is found among many without looking at all.
+    by_name: Vec<u32>,
     /// The text of all cells, row after row, and where each ends.
     text: String,
     ends: Vec<usize>,
@@ -177,6 +186,7 @@ impl Table {
         let mut table = Table {
             path: path.to_path_buf(),
             columns: Vec::new(),
+            by_name: Vec::new(),
             text: String::new(),
             ends: Vec::new(),
             lines: Vec::new(),
@@ -197,11 +207,13 @@ impl Table {
         let width = table.ends.len();
         if reading.header {
             table.columns = (0..width).map(|c| table.cell(0, c).trim().into()).collect();
+            table.by_name = sorted(&table.columns);
             table.check_header(first_line)?;
             table.text.clear();
             table.ends.clear();
         } else {
             table.columns = (0..width).map(|c| c.to_string()).collect();
+            table.by_name = sorted(&table.columns);
             table.lines.push(first_line);
         }
         loop {
@@ -257,6 +269,7 @@ impl Table {
         }
         Table {
             path: path.to_path_buf(),
+            by_name: sorted(&columns),
             columns,
             text,
             ends,
@@ -272,18 +285,18 @@ impl Table {
     }
 
     fn check_header(&self, line: usize) -> Result<()> {
-        let names = self.columns.iter().enumerate();
-        for (i, name) in names.filter(|(_, name)| !name.is_empty()) {
-            if let Some(first) = self.columns[..i].iter().position(|n| n == name) {
-                return Err(Error::file(
-                    &self.path,
-                    format!("line {line}, fields {} and {}", first + 1, i + 1),
-                    format!(
-                        "two columns are called {}, needs different names",
-                        quote(name)
-                    ),
-                ));
-            }
+        let name = |&c: &u32| &self.columns[c as usize];
+        let pairs = self.by_name.windows(2);
+        let twice = pairs.filter(|w| !name(&w[0]).is_empty() && name(&w[0]) == name(&w[1]));
+        if let Some(pair) = twice.min_by_key(|w| w[1]) {
+            return Err(Error::file(
+                &self.path,
+                format!("line {line}, fields {} and {}", pair[0] + 1, pair[1] + 1),
+                format!(
+                    "two columns are called {}, needs different names",
+                    quote(name(&pair[0]))
+                ),
+            ));
         }
         let numbers: Option<Vec<f64>> = self.columns.iter().map(|n| n.parse().ok()).collect();
         if let Some(numbers) = numbers {
@@ -354,7 +367,11 @@ impl Table {
 
     /// The number of the column of that name.
     pub fn column(&self, name: &str) -> Result<usize> {
-        let found = self.columns.iter().position(|c| c == name);
+        let column = |place: usize| self.by_name.get(place).map(|&c| c as usize);
+        let place = self
+            .by_name
+            .partition_point(|&c| self.columns[c as usize].as_str() < name);
+        let found = column(place).filter(|&c| self.columns[c] == name);
         found.ok_or_else(|| {
             let names = || self.columns.iter().map(String::as_str);
             let hint = did_you_mean(name, names());

@@ -455,10 +455,22 @@ impl ImageFile {
     }
 }
 
+thread_local! {
+    static GUARDED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Whether a panic of this thread would come back as an error: a hook need not print it.
+pub(crate) fn panic_is_caught() -> bool {
+    GUARDED.with(std::cell::Cell::get)
+}
+
 /// Runs a decoder that is not ours: where it panics on a broken file, that is an error like any
 /// other. What it had spooled is never read.
 pub(super) fn guarded<X>(path: &Path, kind: &str, decode: impl FnOnce() -> Result<X>) -> Result<X> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
+    let outer = GUARDED.with(|guarded| guarded.replace(true));
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode));
+    GUARDED.with(|guarded| guarded.set(outer));
+    result.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref().copied());
         let problem = format!("its decoder gave up: {}", text.unwrap_or("a broken file"));

@@ -13,6 +13,7 @@ mod writer;
 
 use std::path::Path;
 
+pub(crate) use file::panic_is_caught;
 pub use file::{ImageFile, Spool};
 pub use writer::ImageWriter;
 pub(crate) use writer::encode_png;

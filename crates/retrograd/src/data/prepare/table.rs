@@ -1,9 +1,12 @@
 //! Columns of a table as inputs, targets and weights.
 
+use std::collections::HashSet;
+
 use super::{
     Column, Encoding, Inputs, Labels, Missing, Preparation, Scaling, TargetRule, TaskKind,
     most_frequent,
 };
+use crate::budget::{self, Demand, product};
 use crate::data::csv::{Kind, Table};
 use crate::data::files::{list, quote};
 use crate::data::{DataSpec, Dataset};
@@ -30,33 +33,35 @@ impl Roles {
         }
         let weights = spec.weights.as_ref().map(column).transpose()?;
         let ignored: Vec<usize> = spec.ignore.iter().map(column).collect::<Result<_>>()?;
+        // What each column is; a target is nothing else, whatever else is said of it.
+        let mut known = vec![None; table.columns().len()];
+        for &c in &ignored {
+            known[c] = Some("ignored");
+        }
+        if let Some(c) = weights {
+            known[c] = Some("the weights");
+        }
+        for &c in &targets {
+            known[c] = Some("a target");
+        }
         let inputs: Vec<usize> = if spec.inputs.is_empty() {
             (0..table.columns().len())
-                .filter(|c| !targets.contains(c) && !ignored.contains(c) && Some(*c) != weights)
-                .filter(|&c| !table.columns()[c].is_empty())
+                .filter(|&c| known[c].is_none() && !table.columns()[c].is_empty())
                 .collect()
         } else {
             spec.inputs.iter().map(column).collect::<Result<_>>()?
         };
-        for (i, &c) in inputs.iter().enumerate() {
-            let also = if targets.contains(&c) {
-                "a target"
-            } else if Some(c) == weights {
-                "the weights"
-            } else if ignored.contains(&c) {
-                "ignored"
-            } else if inputs[..i].contains(&c) {
-                "an input already"
-            } else {
-                continue;
-            };
-            return Err(Error::invalid(
-                "data.inputs",
-                format!("{}, which is {also}", quote(&table.columns()[c])),
-                "columns that are nothing else",
-            ));
+        for &c in &inputs {
+            if let Some(also) = known[c].replace("an input already") {
+                return Err(Error::invalid(
+                    "data.inputs",
+                    format!("{}, which is {also}", quote(&table.columns()[c])),
+                    "columns that are nothing else",
+                ));
+            }
         }
-        if let Some(i) = (1..targets.len()).find(|&i| targets[..i].contains(&targets[i])) {
+        let mut seen = HashSet::new();
+        if let Some(i) = (0..targets.len()).find(|&i| !seen.insert(targets[i])) {
             return Err(Error::invalid(
                 "data.targets",
                 format!("{} twice", quote(&spec.targets[i])),
@@ -72,7 +77,7 @@ impl Roles {
         }
         for name in &spec.categories {
             let c = table.column(name)?;
-            if !inputs.contains(&c) {
+            if known[c] != Some("an input already") {
                 return Err(Error::invalid(
                     "data.categories",
                     format!("{}, which is not an input", quote(name)),
@@ -140,9 +145,10 @@ impl Preparation {
     ) -> Result<Self> {
         let roles = Roles::of(spec, table)?;
         let mut columns = Vec::new();
+        let categories: HashSet<&String> = spec.categories.iter().collect();
         for &c in &roles.inputs {
             let name = table.columns()[c].clone();
-            let encoding = if spec.categories.contains(&name) {
+            let encoding = if categories.contains(&name) {
                 fit_category(spec, table, c, usable, training)?
             } else {
                 match table.kind(c, usable.iter().copied()) {
@@ -241,6 +247,10 @@ impl Preparation {
             ));
         };
         let width: usize = columns.iter().map(|c| c.encoding.width()).sum();
+        // A category has a column for each of its words.
+        let sizes = [("columns after categories are encoded", width as u64)];
+        let demand = Demand::of(sizes, |[width]| product([rows.len() as u64, width, 4]));
+        budget::allow(&demand).map_err(|e| Error::file(table.path(), "inputs", e))?;
         let mut inputs = vec![0.0; rows.len() * width];
         let mut first = 0;
         for column in columns {

@@ -92,7 +92,7 @@ fn numbers(table: &Table, first: usize) -> Result<Vec<f64>> {
 /// or, mostly, without, with comments, and separated by blanks.
 fn edge_table(path: &Path) -> Result<Table> {
     let mut text = Vec::new();
-    let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
+    let bytes = crate::data::files::read(path)?;
     for line in bytes.split_inclusive(|&b| b == b'\n') {
         let separated = line.iter().any(|b| b",;|\t".contains(b));
         match line.trim_ascii_start().first() {
@@ -185,6 +185,30 @@ pub fn read_unlabelled(files: &EdgeListFiles) -> Result<GraphBatch<f32>> {
     build(files, features, nodes)
 }
 
+/// The ids that occur, in order, where they are far apart and nothing but the edges says which nodes
+/// there are: nodes are then numbered in this order, since memory for all the ids between would be
+/// out of proportion to the file.
+pub(crate) fn sparse_ids(files: &EdgeListFiles) -> Result<Option<Vec<u32>>> {
+    if files.features.is_some() || files.predict == Predict::Nodes {
+        return Ok(None);
+    }
+    let (sources, targets) = read_edges(&files.edges)?;
+    Ok(ids_apart(&sources, &targets))
+}
+
+/// The distinct ends of edges, where the largest is far beyond their number.
+fn ids_apart(sources: &[u32], targets: &[u32]) -> Option<Vec<u32>> {
+    /// Ids that occur nowhere are nodes without edges as long as there are not many more of them
+    /// than of the others.
+    const FACTOR: usize = 4;
+    const FEW: usize = 1000;
+    let mut ids: Vec<u32> = sources.iter().chain(targets).copied().collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let nodes = *ids.last()? as usize + 1;
+    (nodes > FACTOR * ids.len() + FEW).then_some(ids)
+}
+
 /// Without a number of nodes there are as many as the edges name.
 fn build(
     files: &EdgeListFiles,
@@ -192,6 +216,13 @@ fn build(
     nodes: Option<usize>,
 ) -> Result<GraphBatch<f32>> {
     let (mut sources, mut targets, mut weights) = read_weighted(&files.edges)?;
+    if nodes.is_none()
+        && let Some(ids) = ids_apart(&sources, &targets)
+    {
+        for end in sources.iter_mut().chain(&mut targets) {
+            *end = ids.partition_point(|id| id < end) as u32;
+        }
+    }
     let largest = sources.iter().chain(&targets).max();
     let Some(nodes) = nodes.or(largest.map(|&v| v as usize + 1)) else {
         let problem = "there are none, and no features: needs edges, or features of the nodes";
@@ -414,6 +445,33 @@ mod tests {
             message.contains("2 rows") && message.contains("first line"),
             "{message}"
         );
+    }
+
+    #[test]
+    fn ids_far_apart_are_numbered_in_their_order_and_a_few_gaps_are_nodes() {
+        let folder = tempfile::tempdir().unwrap();
+        let edges = folder.path().join("edges.csv");
+        let read = |text: &str| {
+            std::fs::write(&edges, text).unwrap();
+            let files = EdgeListFiles {
+                edges: edges.clone(),
+                features: None,
+                labels: None,
+                predict: Predict::Links,
+                undirected: false,
+                self_loops: EdgeRule::Drop,
+                duplicates: EdgeRule::Drop,
+            };
+            let batch = read_unlabelled(&files).unwrap();
+            let ids = sparse_ids(&files).unwrap();
+            (batch.graph().nodes(), batch.graph().sources().to_vec(), ids)
+        };
+        let (nodes, sources, ids) = read("7 4294967294\n100000 7\n");
+        assert_eq!(nodes, 3);
+        assert_eq!(sources.iter().max(), Some(&2));
+        assert_eq!(ids, Some(vec![7, 100_000, 4_294_967_294]));
+        let (nodes, _, ids) = read("0 1\n1 900\n");
+        assert_eq!((nodes, ids), (901, None));
     }
 
     #[test]

@@ -8,14 +8,14 @@ mod tudataset;
 
 use std::path::{Path, PathBuf};
 
-pub(crate) use edge_list::read_pairs;
 pub use edge_list::{EdgeListFiles, read_edge_list, read_unlabelled};
+pub(crate) use edge_list::{read_pairs, sparse_ids};
 pub use karate::{KARATE_EDGES, karate_club};
 pub use planetoid::{read_content_cites, read_planetoid};
 pub use tudataset::read_tudataset;
 
 use super::batch::GraphBatch;
-use crate::{Error, Result};
+use crate::Result;
 
 /// What a node is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub fn normalise_rows(node_of: &[u32], values: &mut [f32], nodes: usize) {
 }
 
 fn read_text(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(Error::io(path, "read"))
+    crate::data::files::read_text(path)
 }
 
 /// A line's place in messages.

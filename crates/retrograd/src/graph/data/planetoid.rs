@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{NodeData, Split, line, normalise_rows, read_text};
+use crate::budget::{self, Demand, product};
 use crate::data::{Array, npy};
 use crate::graph::batch::GraphBatch;
 use crate::graph::structure::Graph;
@@ -107,6 +108,9 @@ pub fn read_content_cites(content: &Path, cites: &Path) -> Result<NodeData> {
     })
 }
 
+/// The most classes, as of edge lists.
+const MAX_CLASSES: usize = 1 << 16;
+
 /// Whole numbers of an NPY file.
 fn whole(path: &Path, low: f64) -> Result<(Array, Vec<i64>)> {
     let array = npy::read(path)?;
@@ -137,6 +141,24 @@ pub fn read_planetoid(folder: &Path) -> Result<NodeData> {
             .ok_or_else(|| Error::file(&about_path, key, "needs a whole number"))
     };
     let (nodes, features, classes) = (size("nodes")?, size("features")?, size("classes")?);
+    // What the sizes say costs memory only once files of their length agree.
+    let label_path = folder.join("labels.npy");
+    let (_, labels) = whole(&label_path, -1.0)?;
+    let split_path = folder.join("split.npy");
+    let (_, splits) = whole(&split_path, 0.0)?;
+    for (path, length) in [(&label_path, labels.len()), (&split_path, splits.len())] {
+        if length != nodes {
+            let problem = format!("{length} numbers, needs {nodes}, one for every node");
+            return Err(Error::file(path, "length", problem));
+        }
+    }
+    if classes > MAX_CLASSES {
+        let problem = format!("{classes}, needs at most {MAX_CLASSES}");
+        return Err(Error::file(&about_path, "classes", problem));
+    }
+    let sizes = [("features", features as u64)];
+    budget::allow(&Demand::of(sizes, |[features]| product([features, 16])))
+        .map_err(|e| Error::file(&about_path, "features", e))?;
     let (a, b) = super::edge_list::read_edges(&folder.join("edges.csv"))?;
     let graph = Arc::new(Graph::undirected(nodes, &a, &b)?);
     let x_path = folder.join("x.npy");
@@ -156,16 +178,6 @@ pub fn read_planetoid(folder: &Path) -> Result<NodeData> {
         .collect();
     if node_of.iter().all(|&n| (n as usize) < nodes) && values.len() == node_of.len() {
         normalise_rows(&node_of, &mut values, nodes);
-    }
-    let label_path = folder.join("labels.npy");
-    let (_, labels) = whole(&label_path, -1.0)?;
-    let split_path = folder.join("split.npy");
-    let (_, splits) = whole(&split_path, 0.0)?;
-    for (path, length) in [(&label_path, labels.len()), (&split_path, splits.len())] {
-        if length != nodes {
-            let problem = format!("{length} numbers, needs {nodes}, one for every node");
-            return Err(Error::file(path, "length", problem));
-        }
     }
     if let Some(i) = labels.iter().position(|&l| l >= classes as i64) {
         let problem = format!("class {}, needs one below {classes}", labels[i]);

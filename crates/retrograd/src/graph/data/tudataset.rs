@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{GraphSet, line, read_text};
+use crate::budget::{self, Demand, product};
 use crate::graph::batch::GraphBatch;
 use crate::graph::structure::{EdgeRules, Graph};
 use crate::{Error, Result};
@@ -204,6 +205,12 @@ fn check_rows(path: &Path, got: usize, needed: usize) -> Result<()> {
 fn one_hot(path: &Path, labels: &[f64], rows: usize) -> Result<(usize, Vec<f32>)> {
     check_rows(path, labels.len(), rows)?;
     let (classes, kinds) = classes(labels);
+    // Labels that are all different would be as many columns as rows.
+    let sizes = [("different labels", kinds.len() as u64)];
+    budget::allow(&Demand::of(sizes, |[kinds]| {
+        product([rows as u64, kinds, 8])
+    }))
+    .map_err(|e| Error::file(path, "labels", e))?;
     let mut values = vec![0.0; rows * kinds.len()];
     for (row, &class) in classes.iter().enumerate() {
         values[row * kinds.len() + class as usize] = 1.0;

@@ -3,14 +3,16 @@
 use std::path::Path;
 
 use super::{BY_CLASS, Inference, add_drawing, add_spread, classes_metadata, figure_of};
+use crate::budget::Demand;
 use crate::data::metrics::{Confusion, predicted_class};
 use crate::graph::batch::GraphBatch;
 use crate::graph::data::GraphSet;
 use crate::graph::draw;
+use crate::graph::memory::{Extent, demand};
 use crate::graph::network::GraphNetwork;
 use crate::graph::spec::GraphSpec;
 use crate::rng::Key;
-use crate::train::{Example, Experiment, Findings, Metadata, Metrics, Session, Task};
+use crate::train::{Example, Experiment, Findings, Metadata, Metrics, Session, Task, TrainSpec};
 use crate::{Error, Loss, Result, Target};
 
 /// How the graphs fall into training, validation and test.
@@ -283,6 +285,20 @@ impl Task for GraphTask {
             Loss::CrossEntropy
         }
     }
+    fn demand(&self, train: &TrainSpec) -> Demand<'_> {
+        let graphs = self.set.graphs.iter().map(|g| g.graph());
+        let each = graphs.map(|g| Extent::whole(g.nodes(), g.edges()));
+        // No batch is larger than so many of the largest, nor than all together.
+        let [largest, all] = each.fold([Extent::whole(0, 0); 2], |[most, all], one| {
+            [most.larger(one), all.with(one)]
+        });
+        let batch = self.batch.min(self.set.graphs.len()) as u64;
+        let sizes = vec![("train.batch".to_string(), batch)];
+        demand(&self.model, train.optimizer, sizes, move |values| {
+            largest.times(values[0]).smaller(all)
+        })
+    }
+
     fn steps_per_epoch(&self) -> u64 {
         self.train.len().div_ceil(self.batch) as u64
     }

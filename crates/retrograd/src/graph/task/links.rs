@@ -4,15 +4,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Inference, add_drawing};
+use crate::budget::Demand;
 use crate::graph::batch::{Features, GraphBatch};
 use crate::graph::draw;
+use crate::graph::memory::{Extent, demand};
 use crate::graph::network::GraphNetwork;
 use crate::graph::sample::{negative_pairs, roc_auc};
 use crate::graph::spec::GraphSpec;
 use crate::graph::structure::Graph;
 use crate::layer::LayerSpec;
 use crate::rng::Key;
-use crate::train::{Content, Example, Figure, Findings, Metrics, Task};
+use crate::train::{Content, Example, Figure, Findings, Metrics, Task, TrainSpec};
 use crate::{Batch, Error, Loss, Result, Target};
 
 /// Link prediction. Of the undirected edges 85 % are seen and trained on, 5 % validate and 10 %
@@ -139,6 +141,12 @@ impl Task for LinkTask {
     fn loss(&self) -> Loss {
         Loss::BceLogits
     }
+    fn demand(&self, train: &TrainSpec) -> Demand<'_> {
+        let graph = self.batch.graph();
+        let whole = Extent::whole(graph.nodes(), graph.edges());
+        demand(&self.model, train.optimizer, Vec::new(), move |_| whole)
+    }
+
     fn steps_per_epoch(&self) -> u64 {
         1
     }

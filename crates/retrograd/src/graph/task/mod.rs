@@ -22,7 +22,7 @@ pub use text::TextTask;
 use super::batch::GraphBatch;
 use super::data::{
     EdgeListFiles, GraphSet, NodeData, cache_folder, karate_club, read_content_cites,
-    read_edge_list, read_planetoid, read_tudataset, read_unlabelled,
+    read_edge_list, read_planetoid, read_tudataset, read_unlabelled, sparse_ids,
 };
 use super::network::{GraphNetwork, GraphTape};
 use super::spec::GraphSpec;
@@ -246,6 +246,17 @@ fn load(experiment: &Experiment, data: &GraphDataSpec) -> Result<Loaded> {
     }
 }
 
+/// The ids of the nodes of an edge list, where they are not the nodes' numbers.
+fn link_ids(experiment: &Experiment, data: &GraphDataSpec) -> Result<Option<Vec<u32>>> {
+    match data {
+        GraphDataSpec::EdgeList(files) => sparse_ids(&EdgeListFiles {
+            edges: experiment.resolve(&files.edges),
+            ..files.clone()
+        }),
+        _ => Ok(None),
+    }
+}
+
 fn text_task(experiment: &Experiment, spec: &GraphSpec, data: &GraphDataSpec) -> Result<TextTask> {
     let GraphDataSpec::Text {
         characters,
@@ -257,7 +268,7 @@ fn text_task(experiment: &Experiment, spec: &GraphSpec, data: &GraphDataSpec) ->
         return Err(Error::invalid("[data] kind", "another", "text"));
     };
     let sizes = [*characters, *samples, batch_size(experiment)];
-    TextTask::new(spec, sizes, *masked, skips, experiment.train.seed)
+    TextTask::new(spec, sizes, *masked, skips, &experiment.train)
 }
 
 fn batch_size(experiment: &Experiment) -> usize {
@@ -271,7 +282,16 @@ pub fn train(session: &mut Session<'_>) -> Result<Summary> {
     let seed = experiment.train.seed;
     let data = experiment.data_as::<GraphDataSpec>()?;
     match load(&experiment, &data)? {
-        Loaded::Nodes(data, Predict::Links, _) => {
+        Loaded::Nodes(read, Predict::Links, _) => {
+            if let Some(ids) = link_ids(&experiment, &data)? {
+                session.note(&format!(
+                    "the nodes' ids are far apart: {} of them up to {}; nodes are numbered from 0 in \
+                     their order, predictions keep the ids",
+                    ids.len(),
+                    ids.last().copied().unwrap_or(0)
+                ));
+            }
+            let data = read;
             session.fit(&mut LinkTask::new(&spec, data.batch, seed)?)
         }
         Loaded::Nodes(data, Predict::Nodes, seeds) => {

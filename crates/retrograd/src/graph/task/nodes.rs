@@ -3,14 +3,18 @@
 use std::path::Path;
 
 use super::{BY_CLASS, Inference, add_drawing, add_spread, classes_metadata, figure_of};
+use crate::budget::Demand;
 use crate::data::metrics::{Confusion, predicted_class};
 use crate::graph::data::{NodeData, Split};
 use crate::graph::draw;
+use crate::graph::memory::{Extent, demand};
 use crate::graph::network::GraphNetwork;
 use crate::graph::sample::sample_neighbours;
 use crate::graph::spec::GraphSpec;
 use crate::rng::Key;
-use crate::train::{Example, Experiment, Findings, Metadata, Metrics, Session, Specimen, Task};
+use crate::train::{
+    Example, Experiment, Findings, Metadata, Metrics, Session, Specimen, Task, TrainSpec,
+};
 use crate::{Error, Loss, Result, Target};
 
 /// Node classification: every step sees the whole graph, the loss its training nodes.
@@ -93,6 +97,12 @@ impl Task for NodeTask {
     fn loss(&self) -> Loss {
         Loss::CrossEntropy
     }
+    fn demand(&self, train: &TrainSpec) -> Demand<'_> {
+        let graph = self.data.batch.graph();
+        let whole = Extent::whole(graph.nodes(), graph.edges());
+        demand(&self.model, train.optimizer, Vec::new(), move |_| whole)
+    }
+
     fn steps_per_epoch(&self) -> u64 {
         1
     }

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use super::text::{ALPHABET, letter};
-use super::{CLASSES, GraphDataSpec, Inference, LinkTask, Loaded, Predict, load, text_task};
+use super::{
+    CLASSES, GraphDataSpec, Inference, LinkTask, Loaded, Predict, link_ids, load, text_task,
+};
 use crate::data::metrics::predicted_class;
 use crate::graph::batch::GraphBatch;
 use crate::graph::data::{GraphSet, NodeData, Split, read_pairs, read_unlabelled};
@@ -233,20 +235,22 @@ impl Trained {
         data: &GraphDataSpec,
         pairs: Option<&PathBuf>,
     ) -> Result<Predictions> {
+        let ids = link_ids(experiment, data)?;
         let Loaded::Nodes(data, ..) = load(experiment, data)? else {
             return Err(Error::invalid("[data] kind", "another", "one graph"));
         };
         let (spec, seed) = (self.network.spec(), experiment.train.seed);
         let mut task = LinkTask::new(spec, data.batch, seed)?;
         let (pairs, known) = match pairs {
-            Some(path) => (read_pairs(path)?, None),
+            Some(path) => (numbers_of(path, read_pairs(path)?, ids.as_deref())?, None),
             None => {
                 let (pairs, known) = task.test_pairs();
                 (pairs.to_vec(), Some(known.to_vec()))
             }
         };
         let scores = task.scores_of(&self.params, &pairs)?;
-        let ends = |end: usize| pairs.iter().map(|p| p[end].to_string()).collect();
+        let id = |node: u32| ids.as_ref().map_or(node, |ids| ids[node as usize]);
+        let ends = |end: usize| pairs.iter().map(|p| id(p[end]).to_string()).collect();
         let chance = |&s: &f32| format!("{:.6}", 1.0 / (1.0 + (-f64::from(s)).exp()));
         let mut columns = vec![
             ("source".to_string(), ends(0)),
@@ -272,7 +276,7 @@ impl Trained {
     ) -> Result<Predictions> {
         let lines: Vec<String> = match file {
             Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(Error::io(path, "read"))?;
+                let text = crate::data::files::read_text(path)?;
                 text.lines().map(ToString::to_string).collect()
             }
             None => text_task(experiment, self.network.spec(), data)?.masked_lines(),
@@ -304,6 +308,20 @@ impl Trained {
         ];
         Ok(predictions(columns, Vec::new()))
     }
+}
+
+/// Pairs of ids as pairs of nodes.
+fn numbers_of(path: &Path, mut pairs: Vec<[u32; 2]>, ids: Option<&[u32]>) -> Result<Vec<[u32; 2]>> {
+    let Some(ids) = ids else { return Ok(pairs) };
+    for (row, pair) in pairs.iter_mut().enumerate() {
+        for end in pair {
+            *end = ids.binary_search(end).map_err(|_| {
+                let problem = format!("the node {end} is in no edge of the graph");
+                Error::file(path, format!("pair {row}"), problem)
+            })? as u32;
+        }
+    }
+    Ok(pairs)
 }
 
 fn numbered(name: &str, count: usize) -> Columns {

@@ -5,16 +5,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Inference, add_drawing};
+use crate::budget::{self, Demand};
 use crate::data::metrics::predicted_class;
 use crate::graph::batch::GraphBatch;
 use crate::graph::draw;
+use crate::graph::memory::{Extent, demand};
 use crate::graph::network::GraphNetwork;
 use crate::graph::spec::GraphSpec;
 use crate::graph::structure::Graph;
 use crate::graph::transform::text_graph;
 use crate::layer::embedding::EmbeddingSpec;
 use crate::rng::{Key, Stream};
-use crate::train::{Content, Example, Figure, Findings, Metrics, Specimen, Task};
+use crate::train::{Content, Example, Figure, Findings, Metrics, Specimen, Task, TrainSpec};
 use crate::{Error, Loss, Model, Result, Target};
 
 /// The characters that occur; the next id is the mask.
@@ -41,6 +43,8 @@ pub struct TextTask {
     samples: usize,
     batch: usize,
     masked: f64,
+    /// How many lengths of skip edges there are.
+    skips: usize,
     key: Key,
     validation: Vec<(GraphBatch<f32>, Target<f32>)>,
     draft: Draft,
@@ -82,6 +86,33 @@ fn new_batch(graph: &Arc<Graph>, draft: &Draft) -> Result<(GraphBatch<f32>, Targ
     Ok((batch, target))
 }
 
+/// The demand of training: batch, characters and samples could be smaller. Every character has an
+/// edge to either side, and two for every skip; every sample is kept for validation.
+fn text_demand(
+    model: &GraphNetwork,
+    train: &TrainSpec,
+    [characters, samples, batch]: [usize; 3],
+    skips: usize,
+) -> Demand<'static> {
+    let sizes = [
+        ("train.batch", batch),
+        ("data.characters", characters),
+        ("data.samples", samples),
+    ];
+    let sizes = sizes.map(|(name, n)| (name.to_string(), n as u64)).to_vec();
+    demand(model, train.optimizer, sizes, move |values| {
+        let [batch, characters, samples] = [0, 1, 2].map(|i| u128::from(values[i]));
+        let nodes = batch.saturating_mul(characters);
+        let edges = nodes.saturating_mul(2 + 2 * skips as u128);
+        Extent {
+            nodes,
+            edges,
+            pairs: nodes.saturating_mul(characters),
+            data: (40 * samples.saturating_mul(characters)).saturating_add(40 * edges),
+        }
+    })
+}
+
 impl TextTask {
     /// `[characters, samples, batch]`.
     pub fn new(
@@ -89,7 +120,7 @@ impl TextTask {
         [characters, samples, batch]: [usize; 3],
         masked: f64,
         skips: &[usize],
-        seed: u64,
+        train: &TrainSpec,
     ) -> Result<Self> {
         let letters = ALPHABET.chars().count();
         if characters == 0 || samples == 0 || !(masked > 0.0 && masked < 1.0) {
@@ -108,6 +139,8 @@ impl TextTask {
             ));
         }
         let batch = batch.clamp(1, samples);
+        let sizes = [characters, samples, batch];
+        budget::allow(&text_demand(&model, train, sizes, skips.len()))?;
         let one = Arc::new(text_graph(characters, skips));
         let graph = Arc::new(Graph::union(std::iter::repeat_n(&*one, batch)));
         let mut task = TextTask {
@@ -118,12 +151,13 @@ impl TextTask {
             samples,
             batch,
             masked,
-            key: Key::new(seed).purpose("text"),
+            skips: skips.len(),
+            key: Key::new(train.seed).purpose("text"),
             validation: Vec::new(),
             draft: Draft::default(),
             inference: Inference::new(),
         };
-        let key = Key::new(seed).purpose("validation text");
+        let key = Key::new(train.seed).purpose("validation text");
         let mut draft = Draft::default();
         for part in 0..samples / batch {
             task.draw(batch, key.step(part as u64), &mut draft);
@@ -233,6 +267,11 @@ impl Task for TextTask {
     fn loss(&self) -> Loss {
         Loss::CrossEntropy
     }
+    fn demand(&self, train: &TrainSpec) -> Demand<'_> {
+        let sizes = [self.characters, self.samples, self.batch];
+        text_demand(&self.model, train, sizes, self.skips)
+    }
+
     fn steps_per_epoch(&self) -> u64 {
         self.samples.div_ceil(self.batch) as u64
     }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::graph::data::{Split, karate_club};
 use crate::graph::structure::{EdgeRules, Graph};
-use crate::train::{Experiment, Session, Specimen, Task};
+use crate::train::{Experiment, Session, Specimen, Task, TrainSpec};
 
 fn experiment(name: &str) -> Experiment {
     let path = format!(
@@ -203,7 +203,9 @@ fn specimens_are_verified_in_all_three_links() {
     }
     let text = experiment("text-graph");
     let spec: GraphSpec = text.model_as().unwrap();
-    all_links(&mut TextTask::new(&spec, [40, 64, 32], 0.15, &[2, 3], 0).unwrap());
+    all_links(
+        &mut TextTask::new(&spec, [40, 64, 32], 0.15, &[2, 3], &TrainSpec::default()).unwrap(),
+    );
     let n = 1000_u32;
     let sources: Vec<u32> = (0..4 * n).map(|e| (e * 7 + e / n) % n).collect();
     let targets: Vec<u32> = (0..4 * n).map(|e| e % n).collect();

@@ -1,0 +1,401 @@
+//! Whole experiments drawn from bytes, trained for a step or two; and a run that goes on from a
+//! checkpoint made of bytes.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use retrograd::Family;
+use retrograd::train::{Experiment, Session};
+
+/// Every byte is a choice; after the last one the first is taken everywhere.
+struct Draw<'a>(&'a [u8]);
+
+impl Draw<'_> {
+    fn below(&mut self, n: usize) -> usize {
+        let Some((&first, rest)) = self.0.split_first() else {
+            return 0;
+        };
+        self.0 = rest;
+        usize::from(first) % n
+    }
+
+    fn of<'b>(&mut self, texts: &[&'b str]) -> &'b str {
+        texts[self.below(texts.len())]
+    }
+
+    /// A small size mostly, and now and then one that no machine holds.
+    fn size(&mut self) -> u64 {
+        const SIZES: [u64; 16] = [
+            4,
+            1,
+            2,
+            3,
+            5,
+            6,
+            7,
+            8,
+            9,
+            12,
+            16,
+            17,
+            0,
+            1_000_000_000_000,
+            u32::MAX as u64,
+            i64::MAX as u64,
+        ];
+        match self.below(8) {
+            0 => SIZES[self.below(SIZES.len())],
+            n => SIZES[n],
+        }
+    }
+
+    fn number(&mut self) -> &'static str {
+        const NUMBERS: [&str; 12] = [
+            "0.5", "0.01", "0.9", "1.0", "0.0", "-1.0", "1e-12", "1e30", "1e-300", "1e308", "inf",
+            "nan",
+        ];
+        NUMBERS[match self.below(4) {
+            0 => self.below(NUMBERS.len()),
+            n => n - 1,
+        }]
+    }
+
+    fn list(&mut self, longest: usize, mut item: impl FnMut(&mut Self) -> String) -> String {
+        let items: Vec<String> = (0..1 + self.below(longest)).map(|_| item(self)).collect();
+        format!("[{}]", items.join(", "))
+    }
+}
+
+fn layer(draw: &mut Draw<'_>) -> String {
+    let kind = draw.below(18);
+    let options = match kind {
+        0 => format!("kind = \"dense\", out = {}", draw.size()),
+        1 => format!(
+            "kind = \"kan\", out = {}, grid = {}, degree = {}, free_knots = {}",
+            draw.size(),
+            draw.size(),
+            draw.size(),
+            draw.of(&["false", "true"])
+        ),
+        2 => format!(
+            "kind = \"conv2d\", out = {}, kernel = {}, stride = {}, padding = {}, dilation = {}, \
+             groups = {}, padding_mode = \"{}\"",
+            draw.size(),
+            draw.size(),
+            1 + draw.below(3),
+            draw.below(4),
+            1 + draw.below(3),
+            1 + draw.below(3),
+            draw.of(&["zeros", "reflect", "replicate", "circular"])
+        ),
+        3 => format!(
+            "kind = \"conv_transpose2d\", out = {}, kernel = {}, stride = {}, padding = {}",
+            draw.size(),
+            draw.size(),
+            1 + draw.below(3),
+            draw.below(4)
+        ),
+        4 => format!("kind = \"max_pool2d\", kernel = {}", draw.size()),
+        5 => format!(
+            "kind = \"avg_pool2d\", kernel = {}, stride = {}",
+            draw.size(),
+            draw.size()
+        ),
+        6 => "kind = \"layer_norm\"".into(),
+        7 => format!("kind = \"group_norm\", groups = {}", draw.size()),
+        8 => "kind = \"batch_norm2d\"".into(),
+        9 => "kind = \"normalize\"".into(),
+        10 => format!("kind = \"upsample\", scale = {}", draw.size()),
+        11 => format!("kind = \"dropout\", p = {}", draw.number()),
+        12 => "kind = \"flatten\"".into(),
+        13 => format!("kind = \"add\", with = {}", draw.below(5) as i64 - 2),
+        14 => format!("kind = \"concat\", with = {}", draw.below(5) as i64 - 2),
+        15 => format!("kind = \"leaky_relu\", slope = {}", draw.number()),
+        16 => format!("kind = \"elu\", alpha = {}", draw.number()),
+        _ => format!(
+            "kind = \"{}\"",
+            draw.of(&["relu", "silu", "gelu", "tanh", "sigmoid"])
+        ),
+    };
+    format!("{{ {options} }}")
+}
+
+fn graph_layer(draw: &mut Draw<'_>) -> String {
+    let kind = draw.of(&[
+        "gcn",
+        "sage",
+        "gin",
+        "gine",
+        "message_passing",
+        "dense",
+        "gat",
+        "gatv2",
+        "self_attention",
+        "embedding",
+        "add",
+        "dropout",
+        "layer_norm",
+        "mean_pool",
+        "sum_pool",
+        "max_pool",
+        "pair_dot",
+        "relu",
+        "tanh",
+    ]);
+    let options = match kind {
+        "gcn" | "sage" | "gin" | "gine" | "message_passing" | "dense" => {
+            format!(", out = {}", draw.size())
+        }
+        "gat" | "gatv2" => format!(
+            ", out = {}, heads = {}, dropout = {}",
+            draw.size(),
+            draw.size(),
+            draw.number()
+        ),
+        "self_attention" => format!(", heads = {}", draw.size()),
+        "embedding" => format!(", vocabulary = {}, out = {}", draw.size(), draw.size()),
+        "add" => format!(", with = {}", draw.below(4)),
+        "dropout" => format!(", p = {}", draw.number()),
+        _ => String::new(),
+    };
+    format!("{{ kind = \"{kind}\"{options} }}")
+}
+
+/// The `[data]` of a network.
+fn generated(draw: &mut Draw<'_>) -> String {
+    let samples = draw.size();
+    let generate = match draw.below(4) {
+        0 => format!("name = \"two_moons\", samples = {samples}"),
+        1 => format!(
+            "name = \"spirals\", samples = {samples}, arms = {}",
+            draw.size()
+        ),
+        2 => format!(
+            "name = \"friedman\", samples = {samples}, noise = {}",
+            draw.number()
+        ),
+        _ => format!(
+            "name = \"formula\", formula = \"x*y\", inputs = {{ x = [-1, {}], y = [0, 1] }}, \
+             samples = {samples}",
+            draw.number()
+        ),
+    };
+    format!(
+        "generate = {{ {generate} }}\nnormalise = \"{}\"\nvalidation = {}\n",
+        draw.of(&["none", "standard", "minmax"]),
+        draw.number()
+    )
+}
+
+fn network(draw: &mut Draw<'_>) -> (String, String) {
+    let input = match draw.below(3) {
+        0 => String::new(),
+        1 => "input = [1, 1, 2]\n".into(),
+        _ => format!("input = {}\n", draw.list(3, |d| d.size().to_string())),
+    };
+    let layers = draw.list(5, layer);
+    let data = generated(draw);
+    (
+        format!("family = \"network\"\n{input}layers = {layers}\n"),
+        data,
+    )
+}
+
+fn kan(draw: &mut Draw<'_>) -> (String, String) {
+    let sizes = draw.list(4, |d| d.size().to_string());
+    let model = format!(
+        "family = \"kan\"\nsizes = {sizes}\ngrid = {}\ndegree = {}\nrange = [-1.0, {}]\n",
+        draw.size(),
+        draw.size(),
+        draw.number()
+    );
+    let data = match draw.below(3) {
+        0 => generated(draw),
+        1 => format!("poker = {{ samples = {} }}\n", draw.size()),
+        // Its three networks are sought for seconds where there is data.
+        _ => "feynman = { samples = 0 }\n".into(),
+    };
+    (model, data)
+}
+
+fn denoise(draw: &mut Draw<'_>) -> (String, String) {
+    let model = match draw.below(3) {
+        0 => "architecture = \"simple-cnn\"\n".to_string(),
+        _ => format!("layers = {}\n", draw.list(4, layer)),
+    };
+    let side = |d: &mut Draw<'_>| match d.below(6) {
+        0 => d.size(),
+        n => 8 * n as u64,
+    };
+    let (kind, noise) = match draw.below(2) {
+        0 => ("photograph", "sigma"),
+        _ => ("micrograph", "dose"),
+    };
+    let data = format!(
+        "method = \"{}\"\npatch = {}\nvalidation = {}\nsteps_per_epoch = 1\n\
+         generate = {{ kind = \"{kind}\", count = {}, width = {}, height = {}, {noise} = {} }}\n\
+         blind_spots = {{ cell = {}, radius = {} }}\n",
+        draw.of(&["noise2noise", "supervised", "noise2void"]),
+        draw.size(),
+        draw.number(),
+        draw.size(),
+        side(draw),
+        side(draw),
+        draw.number(),
+        1 + draw.below(9),
+        draw.below(4),
+    );
+    (format!("family = \"denoise\"\n{model}"), data)
+}
+
+fn automaton(draw: &mut Draw<'_>) -> (String, String) {
+    let (channels, kernels) = (1 + draw.below(6) as u64, 1 + draw.below(4) as u64);
+    // Widths mostly fit: the last of the kernels, and both ends of the update circuit.
+    let inputs = channels + channels * 2 * kernels;
+    let middle = draw.list(2, |d| d.size().to_string());
+    let model = format!(
+        "family = \"logic_ca\"\nchannels = {channels}\nkernels = {}\nperception = [9, {}, 2]\n\
+         update = [{inputs}, {}, {channels}]\nboundary = \"{}\"\nsteps = {}\nfire_rate = {}\n",
+        if draw.below(9) == 8 {
+            draw.size()
+        } else {
+            kernels
+        },
+        draw.size(),
+        middle.trim_matches(['[', ']']),
+        draw.of(&["periodic", "zero"]),
+        draw.size(),
+        draw.number()
+    );
+    let data = format!(
+        "grid = [{}, {}]\nstart = \"{}\"\ntarget = \"{}\"\n",
+        draw.size(),
+        draw.size(),
+        draw.of(&["random", "zeros", "centre"]),
+        draw.of(&["life", "checkerboard", "bitmap"])
+    );
+    (model, data)
+}
+
+fn graph(draw: &mut Draw<'_>) -> (String, String) {
+    let layers = draw.list(5, graph_layer);
+    let predict = draw.of(&["nodes", "links"]);
+    let (features, data) = match draw.below(2) {
+        0 => (
+            "features = 34\n",
+            format!("kind = \"karate\"\npredict = \"{predict}\"\n"),
+        ),
+        _ => (
+            "",
+            format!(
+                "kind = \"text\"\ncharacters = {}\nmasked = {}\nskips = {}\nsamples = {}\n",
+                draw.size(),
+                draw.number(),
+                draw.list(2, |d| d.size().to_string()),
+                draw.size()
+            ),
+        ),
+    };
+    (
+        format!("family = \"graph\"\n{features}layers = {layers}\n"),
+        data,
+    )
+}
+
+/// An experiment as a file has it.
+pub fn drawn(bytes: &[u8]) -> String {
+    let draw = &mut Draw(bytes);
+    let (model, data) = match draw.below(5) {
+        0 => network(draw),
+        1 => kan(draw),
+        2 => denoise(draw),
+        3 => automaton(draw),
+        _ => graph(draw),
+    };
+    let train = format!(
+        "epochs = 1\nbatch = {}\noptimizer = {{ kind = \"{}\", lr = {} }}\n\
+         schedule = {{ kind = \"{}\" }}\non_nan = \"{}\"\nclip_element = {}\n{}",
+        draw.size(),
+        draw.of(&["adam", "adamw", "sgd"]),
+        draw.number(),
+        draw.of(&["constant", "cosine", "one_cycle"]),
+        draw.of(&["stop", "skip"]),
+        draw.number(),
+        match draw.below(7) {
+            0 => String::new(),
+            n => format!(
+                "loss = \"{}\"\n",
+                [
+                    "mse",
+                    "l1",
+                    "huber",
+                    "bce_logits",
+                    "cross_entropy",
+                    "sum_squares"
+                ][n - 1]
+            ),
+        }
+    );
+    format!("name = \"drawn\"\n[model]\n{model}[data]\n{data}[train]\n{train}")
+}
+
+/// Draws an experiment and trains it; in memory, or in a folder with all that is written at the
+/// end.
+pub fn train(bytes: &[u8]) {
+    let Some((&first, bytes)) = bytes.split_first() else {
+        return;
+    };
+    // What a run may take: the sizes that no machine holds are refused, not tried.
+    retrograd::budget::limit_to(Some(256 << 20));
+    let text = drawn(bytes);
+    if std::env::var_os("FUZZ_SHOW").is_some() {
+        println!("{text}");
+    }
+    let Ok(experiment) = Experiment::parse(&text, "drawn.toml") else {
+        return;
+    };
+    let Ok(family) = Family::find(experiment.family()) else {
+        return;
+    };
+    let folder = (first % 4 == 0).then(super::targets::folder);
+    let mut session = Session::new(experiment);
+    if let Some(folder) = &folder {
+        session = session.in_folder(folder.path().join("run")).verified(true);
+    }
+    let outcome = family.train(&mut session);
+    if std::env::var_os("FUZZ_SHOW").is_some() {
+        println!("{:?}", outcome.map(|_| ()).map_err(|e| e.to_string()));
+    }
+}
+
+/// A run of an epoch, as files, made once.
+fn finished() -> &'static Path {
+    static RUN: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let folder = RUN.get_or_init(|| {
+        let folder = super::targets::folder();
+        let experiment = Experiment::parse(EXPERIMENT, "run.toml").expect("an experiment");
+        let family = Family::find(experiment.family()).expect("a family");
+        let mut session = Session::new(experiment).in_folder(folder.path().join("run"));
+        family.train(&mut session).expect("trains");
+        folder
+    });
+    folder.path()
+}
+
+const EXPERIMENT: &str = "name = \"run\"\n[model]\nfamily = \"network\"\nlayers = [{ kind = \
+    \"dense\", out = 2 }]\n[data]\ngenerate = { name = \"two_moons\", samples = 8 }\nvalidation = \
+    0.25\n[train]\nepochs = 1\nbatch = 4\noptimizer = { kind = \"adam\", lr = 0.01 }\n";
+
+/// Goes on with that run, its checkpoint replaced.
+pub fn resume(bytes: &[u8]) {
+    let (run, folder) = (finished().join("run"), super::targets::folder());
+    let files = std::fs::read_dir(&run).expect("the run's folder");
+    for file in files.flatten().filter(|f| f.path().is_file()) {
+        std::fs::copy(file.path(), folder.path().join(file.file_name())).expect("a copy");
+    }
+    std::fs::write(folder.path().join("checkpoint.safetensors"), bytes).expect("a small file");
+    let mut experiment = Experiment::parse(EXPERIMENT, "run.toml").expect("an experiment");
+    experiment.train.epochs = 2;
+    let family = Family::find(experiment.family()).expect("a family");
+    let _ = family.train(&mut Session::new(experiment).resuming(folder.path()));
+}

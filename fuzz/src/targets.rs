@@ -1,0 +1,352 @@
+//! What is done with a fuzzer's bytes: every reader by its name. Each function returns, whatever
+//! the bytes are; what it returns from the reader is used as the program would use it.
+//!
+//! The tests of the library feed them every file of the corpus (`tests/fuzz_corpus.rs`).
+
+use std::path::{Path, PathBuf};
+
+use retrograd::data::csv::{Reading, Table};
+use retrograd::data::formula::Formula;
+use retrograd::data::image::{ImageFile, Rect, Spool};
+use retrograd::data::mrc::MrcFile;
+use retrograd::data::safetensors::{TensorFile, Tensors};
+use retrograd::data::{DataSpec, Preparation, idx, npy};
+use retrograd::graph::EdgeRule;
+use retrograd::graph::data::{
+    EdgeListFiles, read_content_cites, read_edge_list, read_planetoid, read_tudataset,
+    read_unlabelled,
+};
+use retrograd::graph::task::Predict;
+use retrograd::kan::{FrozenKan, read_state};
+use retrograd::logic::{HardCircuit, Program};
+use retrograd::network::{LayerSpec, Network, NetworkSpec};
+use retrograd::train::{Experiment, load_weights};
+use retrograd::verify::Bundle;
+
+/// Every target: its name, which is its corpus's and its dictionary's too, and what it does.
+pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+    ("csv", csv),
+    ("table", table),
+    ("npy", npy_array),
+    ("npy_image", image),
+    ("idx", idx_array),
+    ("safetensors", safetensors),
+    ("weights", weights),
+    ("checkpoint", checkpoint),
+    ("bundle", bundle),
+    ("kan_state", kan_state),
+    ("frozen_kan", frozen_kan),
+    ("preparation", preparation),
+    ("experiment", experiment),
+    ("mrc", mrc),
+    ("png", image),
+    ("tiff", image),
+    ("edge_list", edge_list),
+    ("content_cites", content_cites),
+    ("planetoid", planetoid),
+    ("tudataset", tudataset),
+    ("circuit", circuit),
+    ("formula", formula),
+    ("training", super::experiments::train),
+];
+
+/// Between the files of a target that reads several.
+const BETWEEN: &[u8] = b"\n==\n";
+
+fn path() -> &'static Path {
+    Path::new("fuzzed.file")
+}
+
+/// A folder in memory where the system has one; it goes with the value.
+pub fn folder() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    let made = match memory.is_dir() {
+        true => tempfile::tempdir_in(memory),
+        false => tempfile::tempdir(),
+    };
+    made.expect("a folder for a file")
+}
+
+/// The bytes as a file for a reader that takes a path.
+fn with_file<X>(name: &str, bytes: &[u8], read: impl FnOnce(&Path) -> X) -> X {
+    let folder = folder();
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).expect("a small file");
+    read(&path)
+}
+
+/// The bytes cut into files of those names; the last ones are missing where the bytes end early.
+fn with_files<X>(names: &[&str], bytes: &[u8], read: impl FnOnce(&Path) -> X) -> X {
+    let folder = folder();
+    let mut rest = bytes;
+    for name in names {
+        let cut = rest.windows(BETWEEN.len()).position(|w| w == BETWEEN);
+        let (part, after) = match cut {
+            Some(at) => (&rest[..at], Some(&rest[at + BETWEEN.len()..])),
+            None => (rest, None),
+        };
+        std::fs::write(folder.path().join(name), part).expect("a small file");
+        match after {
+            Some(after) => rest = after,
+            None => break,
+        }
+    }
+    read(folder.path())
+}
+
+fn csv(bytes: &[u8]) {
+    let Some((&choice, bytes)) = bytes.split_first() else {
+        return;
+    };
+    let reading = Reading {
+        separator: [None, Some(','), Some(';'), Some('\t')][usize::from(choice & 3)],
+        decimal: if choice & 4 == 0 { '.' } else { ',' },
+        header: choice & 8 == 0,
+        ..Reading::default()
+    };
+    let Ok(table) = Table::decode(path(), bytes, &reading) else {
+        return;
+    };
+    for column in 0..table.columns().len().min(20) {
+        table.kind(column, 0..table.rows());
+        table.summary(column);
+        for row in 0..table.rows().min(20) {
+            let _ = table.number(row, column);
+            table.place(row, column);
+        }
+        let _ = table.column(table.cell(0, column));
+    }
+}
+
+/// A table with a `[data]` part: from the file to the data set, and back through a checkpoint.
+fn table(bytes: &[u8]) {
+    with_files(&["data.toml", "t.csv"], bytes, |folder| {
+        let text = std::fs::read_to_string(folder.join("data.toml")).unwrap_or_default();
+        let Ok(spec) = toml::from_str::<DataSpec>(&text) else {
+            return;
+        };
+        // Anywhere else is no file of this target's.
+        let elsewhere = spec.file.as_ref().is_none_or(|f| f != Path::new("t.csv"));
+        if elsewhere || text.contains('/') || text.contains("..") {
+            return;
+        }
+        if let Ok(data) = spec.load(folder, 3) {
+            let json = data.preparation.to_json();
+            let again = Preparation::from_json(&json).expect("what was written reads back");
+            again
+                .read(folder.join("t.csv"))
+                .expect("the file that it came from is accepted");
+        }
+    });
+}
+
+fn npy_array(bytes: &[u8]) {
+    if let Ok(array) = npy::decode(path(), bytes) {
+        let again = npy::decode(path(), &npy::encode(&array)).expect("what was written reads back");
+        assert_eq!(again.shape, array.shape);
+    }
+}
+
+fn idx_array(bytes: &[u8]) {
+    let _ = idx::decode(path(), bytes);
+}
+
+fn safetensors(bytes: &[u8]) {
+    let Ok(tensors) = Tensors::new(path(), bytes) else {
+        return;
+    };
+    tensors.metadata();
+    for name in tensors.names() {
+        let _ = tensors.array(&name);
+        let _ = tensors.shape(&name);
+    }
+    let _ = TensorFile::decode(path(), bytes);
+}
+
+fn small_network() -> Network {
+    let layers = vec![LayerSpec::dense(2), LayerSpec::gelu(), LayerSpec::dense(1)];
+    Network::new(&NetworkSpec::new(&[2], layers)).expect("a network")
+}
+
+fn weights(bytes: &[u8]) {
+    with_file("weights.safetensors", bytes, |path| {
+        let _ = load_weights(path, &mut small_network());
+    });
+}
+
+/// A run's folder, whose checkpoint is the bytes, goes on for an epoch.
+fn checkpoint(bytes: &[u8]) {
+    super::experiments::resume(bytes);
+}
+
+fn bundle(bytes: &[u8]) {
+    let Ok(bundle) = Bundle::from_bytes(path(), bytes) else {
+        return;
+    };
+    for name in bundle.names() {
+        let _ = bundle.indices(name);
+    }
+    bundle.name();
+    let _ = bundle.target();
+    if let Ok(spec) = bundle.model_spec::<NetworkSpec>()
+        && let Ok(network) = Network::new(&spec)
+    {
+        let _ = bundle.flat(&network, "param/");
+    }
+}
+
+fn kan_state(bytes: &[u8]) {
+    with_file("state.safetensors", bytes, |path| {
+        let _ = read_state(path);
+    });
+}
+
+fn frozen_kan(bytes: &[u8]) {
+    with_file("frozen.safetensors", bytes, |path| {
+        if let Ok(mut kan) = FrozenKan::read(path) {
+            let (x, mut y) = (vec![0.25; kan.inputs()], vec![0.0; kan.outputs()]);
+            kan.forward_single(&x, &mut y).expect("the right lengths");
+        }
+    });
+}
+
+fn preparation(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(preparation) = Preparation::from_json(&text) {
+        preparation.outputs();
+        preparation.input_names();
+        preparation.regression();
+        let width = preparation.outputs();
+        let _ = preparation.predictions(&vec![0.5; 3 * width], width);
+        with_file("t.csv", b"a,b,y\n1,2,x\n3,4,z\n", |path| {
+            let _ = preparation.read(path);
+        });
+    }
+}
+
+fn experiment(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(experiment) = Experiment::parse(&text, path()) {
+        let _ = experiment.data_as::<DataSpec>();
+        let _ = experiment.data_as::<retrograd::graph::task::GraphDataSpec>();
+        let _ = experiment.data_as::<retrograd::denoise::DenoiseDataSpec>();
+        let _ = experiment.model_as::<retrograd::graph::GraphSpec>();
+        if let Ok(spec) = experiment.model_as::<retrograd::logic::LogicSpec>() {
+            let _ = spec.check();
+        }
+        let again = Experiment::parse(&experiment.to_toml(), path());
+        again.expect("what was written reads back");
+    }
+}
+
+fn mrc(bytes: &[u8]) {
+    with_file("image.mrc", bytes, |path| {
+        let Ok(file) = MrcFile::open(path) else {
+            return;
+        };
+        let header = file.header();
+        header.labels();
+        header.voxel_size();
+        let [width, height, sections] = header.size();
+        let window = Rect {
+            x: width / 2,
+            y: height / 2,
+            width: (width - width / 2).min(50),
+            height: (height - height / 2).min(50),
+        };
+        let mut pixels = vec![0.0; window.pixels()];
+        let _ = file.read_window(sections - 1, window, &mut pixels);
+    });
+}
+
+fn image(bytes: &[u8]) {
+    with_file("image", bytes, |path| {
+        let spool = Spool::new().expect("a temporary file");
+        let Ok(file) = ImageFile::open(path, &spool) else {
+            return;
+        };
+        if file.width * file.height < 1 << 20 {
+            let _ = file.read_section(file.sections - 1);
+        }
+    });
+}
+
+fn edge_list(bytes: &[u8]) {
+    let Some((&choice, bytes)) = bytes.split_first() else {
+        return;
+    };
+    let rule = |bits: u8| match bits & 3 {
+        0 => EdgeRule::Refuse,
+        1 => EdgeRule::Keep,
+        _ => EdgeRule::Drop,
+    };
+    with_files(&["edges.txt", "x.csv", "y.csv"], bytes, |folder| {
+        let existing = |name: &str| Some(folder.join(name)).filter(|p: &PathBuf| p.exists());
+        let files = EdgeListFiles {
+            edges: folder.join("edges.txt"),
+            features: existing("x.csv"),
+            labels: existing("y.csv"),
+            predict: [Predict::Nodes, Predict::Links][usize::from(choice & 1)],
+            undirected: choice & 2 != 0,
+            self_loops: rule(choice >> 2),
+            duplicates: rule(choice >> 4),
+        };
+        let _ = read_unlabelled(&files);
+        let _ = read_edge_list(&files, 0);
+    });
+}
+
+fn content_cites(bytes: &[u8]) {
+    with_files(&["a.content", "a.cites"], bytes, |folder| {
+        let _ = read_content_cites(&folder.join("a.content"), &folder.join("a.cites"));
+    });
+}
+
+fn planetoid(bytes: &[u8]) {
+    let names = [
+        "about.json",
+        "edges.csv",
+        "x.npy",
+        "x_values.npy",
+        "labels.npy",
+        "split.npy",
+    ];
+    with_files(&names, bytes, |folder| {
+        let _ = read_planetoid(folder);
+    });
+}
+
+fn tudataset(bytes: &[u8]) {
+    let names = [
+        "T_graph_indicator.txt",
+        "T_A.txt",
+        "T_graph_labels.txt",
+        "T_node_labels.txt",
+        "T_node_attributes.txt",
+        "T_edge_labels.txt",
+        "T_graph_attributes.txt",
+    ];
+    with_files(&names, bytes, |folder| {
+        let _ = read_tudataset(folder, "T", bytes.len() % 2 == 0);
+    });
+}
+
+fn circuit(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let Ok(circuit) = HardCircuit::from_json(&text) else {
+        return;
+    };
+    HardCircuit::from_json(&circuit.to_json()).expect("what was written reads back");
+    let simple = circuit.simplify();
+    let inputs: Vec<bool> = (0..circuit.inputs()).map(|i| i % 3 == 0).collect();
+    assert_eq!(circuit.cell(&inputs), simple.cell(&inputs));
+    let _ = (simple.to_c(), simple.to_verilog(), simple.to_svg());
+    Program::new(&circuit);
+}
+
+fn formula(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(formula) = Formula::parse(&text, &["x", "y", "alpha"]) {
+        formula.evaluate(&[0.5, -2.0, 1e300]);
+    }
+}
