@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use super::{GraphNetwork, task};
-use crate::Result;
 use crate::data::csv;
 use crate::family::{Console, ExportOptions, Family, RunOptions};
 use crate::train::{Experiment, TensorFile, model_file};
 use crate::verify::builtin::bundled;
 use crate::verify::builtin::graph::built_in as small_graphs;
 use crate::verify::{BuiltIn, Check, against};
+use crate::{Error, Result};
 
 /// Graph networks.
 pub const FAMILY: Family = Family {

@@ -1,6 +1,7 @@
 //! The memory that training a network takes, from its shapes alone.
 
 use super::{Network, NetworkSpec};
+use crate::Model;
 use crate::budget::Demand;
 use crate::optim::OptimizerSpec;
 use crate::train::memory::of_params;
@@ -40,7 +41,7 @@ impl Network {
             let numbers = self.sample_numbers(training).saturating_mul(count.into());
             NUMBER.saturating_mul(numbers)
         };
-        of_params(self.layout.len() as u64, optimizer)
+        of_params(self.layout().len() as u64, optimizer)
             .saturating_add(samples(true, batch))
             .saturating_add(samples(false, evaluated))
     }
