@@ -138,14 +138,14 @@ fn micrographs_are_trained_on_denoised_and_measured() {
     assert!(text.contains("0.mrc is an input; choose another"), "{text}");
     let bytes = read("odd/0.mrc");
     // One input into one file, of its own kind; several into a folder.
-    succeed(folder, &["run", "run", "odd/0.mrc", "--out", "clean.mrc"]);
-    assert!(read("clean.mrc") == read("out/0.mrc"));
-    let text = fail(folder, &["run", "run", "odd/0.mrc", "--out", "clean.mrc"]);
-    assert!(text.contains("clean.mrc is there already"), "{text}");
-    let args = ["run", "run", "odd/1.mrc", "--out", "clean.mrc", "--force"];
+    succeed(folder, &["run", "run", "odd/0.mrc", "--out", "alone.mrc"]);
+    assert!(read("alone.mrc") == read("out/0.mrc"));
+    let text = fail(folder, &["run", "run", "odd/0.mrc", "--out", "alone.mrc"]);
+    assert!(text.contains("alone.mrc is there already"), "{text}");
+    let args = ["run", "run", "odd/1.mrc", "--out", "alone.mrc", "--force"];
     succeed(folder, &args);
-    assert!(read("clean.mrc") != read("out/0.mrc"));
-    let text = fail(folder, &["run", "run", "odd/0.mrc", "--out", "clean.png"]);
+    assert!(read("alone.mrc") != read("out/0.mrc"));
+    let text = fail(folder, &["run", "run", "odd/0.mrc", "--out", "alone.png"]);
     assert!(text.contains("ends in .mrc"), "{text}");
     let two = ["run", "run", "odd/0.mrc", "odd/1.mrc", "--out", "two.mrc"];
     assert!(fail(folder, &two).contains("a folder for 2 inputs"));

@@ -591,7 +591,8 @@ fn predictions_are_for_every_row_and_written_over_nothing() {
     std::fs::write(folder.join("t.csv"), &table).unwrap();
     let experiment = "name = 't'\n[data]\nfile = 't.csv'\ntargets = 'y'\nmissing = 'drop'\n\
                       ignore = ['id']\n[model]\nfamily = 'network'\n\
-                      layers = [{ kind = 'dense', out = 1 }]\n[train]\nepochs = 2\nbatch = 16\n";
+                      layers = [{ kind = 'dense', out = 1 }]\n[train]\nepochs = 2\nbatch = 16\n\
+                      optimizer = { kind = 'adam', lr = 0.01 }\n";
     std::fs::write(folder.join("t.toml"), experiment).unwrap();
     let args = ["train", "t.toml", "--no-verify"];
     let (code, _, stderr) = run(folder, &args);

@@ -89,7 +89,7 @@ fn a_graph_of_ones_own_is_predicted_with_and_without_labels() {
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("test_accuracy        1\n"), "{stdout}");
     let with_labels = table(&folder.join("predictions.csv"));
-    let (code, stdout, stderr) = run(folder, &["run", "rings", "e.csv", "x.csv"]);
+    let (code, stdout, stderr) = run(folder, &["run", "rings", "e.csv", "x.csv", "--force"]);
     assert_eq!(code, 0, "{stderr}");
     assert!(!stdout.contains("accuracy"), "{stdout}");
     let without = table(&folder.join("predictions.csv"));
@@ -123,7 +123,7 @@ fn links_and_masked_characters_are_predicted() {
     let rows = table(&folder.join("predictions.csv"));
     assert_eq!(rows[0], ["source", "target", "p(link)", "link"]);
     std::fs::write(folder.join("pairs.csv"), "a,b\n0,33\n5,6\n").unwrap();
-    let (code, _, stderr) = run(folder, &["run", "links", "pairs.csv"]);
+    let (code, _, stderr) = run(folder, &["run", "links", "pairs.csv", "--force"]);
     assert_eq!(code, 0, "{stderr}");
     let rows = table(&folder.join("predictions.csv"));
     assert_eq!(
@@ -131,7 +131,7 @@ fn links_and_masked_characters_are_predicted() {
         (3, &["0".to_string(), "33".into()][..])
     );
     std::fs::write(folder.join("pairs.csv"), "a,b\n0,34\n").unwrap();
-    let (code, _, stderr) = run(folder, &["run", "links", "pairs.csv"]);
+    let (code, _, stderr) = run(folder, &["run", "links", "pairs.csv", "--force"]);
     assert_eq!(code, 2);
     assert!(stderr.contains("pair 0"), "{stderr}");
 

@@ -143,7 +143,10 @@ fn predicts(folder: &Path) {
     assert!(stdout.contains("accuracy"), "{stdout}");
     let run_folder = elsewhere.path().join("runs/colours");
     let run_folder = run_folder.to_str().unwrap();
-    let (code, stdout, stderr) = run(folder, &["run", run_folder, "new.csv", "--out", "said.csv"]);
+    let (code, stdout, stderr) = run(
+        folder,
+        &["run", run_folder, "new.csv", "--out", "said.csv", "--force"],
+    );
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("said.csv"), "{stdout}");
     let said = std::fs::read_to_string(folder.join("said.csv")).unwrap();
@@ -362,6 +365,8 @@ fn bad_arguments_exit_with_2_and_write_nothing_over() {
     let checkpoint = folder.join("out/checkpoint.safetensors");
     let whole = std::fs::read(&checkpoint).unwrap();
     std::fs::write(&checkpoint, &whole[..whole.len() / 2]).unwrap();
+    // With the one before it the run would go on.
+    std::fs::remove_file(folder.join("out/checkpoint.previous.safetensors")).unwrap();
     let (code, _, stderr) = run(folder, &["train", "--resume", "out", "--epochs", "9"]);
     assert_eq!(code, 2);
     assert!(stderr.contains("checkpoint.safetensors"), "{stderr}");

@@ -65,6 +65,8 @@ const CROWDED: usize = 64;
 struct Drawing<'a> {
     layers: Layers<'a>,
     importance: EdgeImportance,
+    /// The largest importance of every layer.
+    largest: Vec<f64>,
     /// The drawn edges, by layer.
     edges: Vec<Edge>,
     /// Nodes of every level.
@@ -79,7 +81,9 @@ impl<'a> Drawing<'a> {
         let mut widths = vec![layers.size(0).0];
         widths.extend((0..layers.len()).map(|l| layers.size(l).1));
         let height = layers.len() as f64 * LEVEL + 2.0 * MARGIN;
+        let largest = (0..layers.len()).map(|l| importance.largest(l));
         let mut drawing = Drawing {
+            largest: largest.collect(),
             layers,
             importance,
             edges: Vec::new(),
@@ -113,7 +117,7 @@ impl<'a> Drawing<'a> {
 
     /// An edge's importance beside its layer's largest.
     fn relative(&self, e: Edge) -> f64 {
-        self.importance.of(e) / self.importance.largest(e.layer).max(f64::MIN_POSITIVE)
+        self.importance.of(e) / self.largest[e.layer].max(f64::MIN_POSITIVE)
     }
 
     fn of_layer(&self, layer: usize) -> impl Iterator<Item = Edge> {

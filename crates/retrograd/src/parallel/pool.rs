@@ -93,8 +93,9 @@ pub(super) fn build(
         match pool {
             Ok(pool) => return Some(pool),
             Err(error) => {
-                wanted = started.len();
-                say_refused(&error, wanted, threads);
+                // Where it is memory that is short, the work itself needs some of it.
+                wanted = started.len().div_ceil(2);
+                say_refused(&error, started.len(), threads);
                 // Those that did start end with the pool that did not come about, and make way for
                 // its successor's.
                 for thread in started {
@@ -112,7 +113,7 @@ pub(super) fn say_refused(error: &dyn std::error::Error, got: usize, wanted: usi
     SAID.call_once(|| {
         eprintln!(
             "warning: the system started {got} of {wanted} threads and refused another: {error}; work goes \
-             on with those it gives, slower and with the same results"
+             on with fewer, slower and with the same results"
         );
     });
 }

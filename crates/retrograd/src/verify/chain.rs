@@ -6,7 +6,7 @@ use super::bundle::BundleOptimizer;
 use super::device::Device;
 use super::differences::{self, Coverage, Numeric};
 use super::precision::{self, Bounds, SamplePlan, Samples};
-use super::report::{Link, Report, Row, Worst, compare, compare_some, largest};
+use super::report::{Link, Report, Row, Worst, compare, largest};
 use super::rounded::Granted;
 use super::subject::{Evaluation, Runner, Subject, Trajectory, divides_by_size};
 use crate::optim::OptimizerSpec;
@@ -382,15 +382,23 @@ pub fn trajectory_rows<M: Model>(
             continue;
         }
         let range = tensor.range();
-        let here = &exact.params[range.clone()];
-        let bounds = Bounds::new(here, runs.iter().map(|r| &r.params[range.clone()]));
-        let values = trajectory.params.get(range.clone()).unwrap_or(&[]);
-        let included = |i: usize| defined[tensor.offset + i];
-        let w = if bounds_fit(values, here) {
-            compare_some(values, here, |i| bounds.at(i), included)
-        } else {
-            compare(values, here, |_| 0.0)
+        // An element without a direction moves by chance: it is not compared, and what it does is no
+        // measure for the others.
+        let kept: Vec<usize> = range.clone().filter(|&i| defined[i]).collect();
+        let of = |params: &[f64]| kept.iter().map(|&i| params[i]).collect::<Vec<_>>();
+        let here = of(&exact.params);
+        let drawn: Vec<Vec<f64>> = runs.iter().map(|r| of(&r.params)).collect();
+        let bounds = Bounds::new(&here, drawn.iter().map(|d| &d[..]));
+        let values = match trajectory.params.len() == exact.params.len() {
+            true => of(&trajectory.params),
+            false => Vec::new(),
         };
+        let mut w = if bounds_fit(&values, &here) {
+            compare(&values, &here, |i| bounds.at(i))
+        } else {
+            compare(&values, &here, |_| 0.0)
+        };
+        w.index = w.index.map(|i| kept[i] - range.start);
         elements += w.elements;
         if w.elements > 0 && !bounds.meaningful(largest(&moved[range]).max(SCALE_FLOOR * furthest))
         {

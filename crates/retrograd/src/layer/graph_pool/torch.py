@@ -4,26 +4,32 @@ import torch
 from torch import nn
 
 
+POOLS = {
+    "mean_pool": lambda rows: rows.mean(0),
+    "sum_pool": lambda rows: rows.sum(0),
+    "max_pool": lambda rows: rows.max(0).values,
+}
+
+
 class Pool(nn.Module):
     on_graph = True
 
-    def __init__(self, what):
+    def __init__(self, kind):
         super().__init__()
-        self.what = what
+        self.kind = kind
 
     def forward(self, x, graph):
         of_node, graphs = graph.graphs()
         rows = [x[of_node == number] for number in range(graphs)]
-        own = {"mean": lambda r: r.mean(0), "sum": lambda r: r.sum(0), "max": lambda r: r.max(0).values}
-        return torch.stack([own[self.what](row) for row in rows])
+        return torch.stack([POOLS[self.kind](row) for row in rows])
 
 
 def describe(module):
     if isinstance(module, Pool):
-        return {"kind": f"{module.what}_pool"}
+        return {"kind": module.kind}
 
 
-KINDS = {f"{what}_pool": lambda options, shape, what=what: Pool(what) for what in ["mean", "sum", "max"]}
+KINDS = {kind: lambda options, shape, kind=kind: Pool(kind) for kind in POOLS}
 EXAMPLES = {
     kind: {
         "nodes": 11,

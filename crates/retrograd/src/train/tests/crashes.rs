@@ -32,8 +32,8 @@ const SHORT: [(&str, &str, &str, &str); 5] = [
     (
         "logic_ca",
         "channels = 1\nkernels = 2\nperception = [9, 8, 4, 2, 1]\nupdate = [3, 2, 1]\n\
-         boundary = \"periodic\"\nsteps = 2",
-        "grid = [3, 3]\nstart = \"random\"\ntarget = \"life\"",
+         boundary = \"zero\"\nsteps = 2",
+        "grid = [4, 4]\nstart = \"random\"\ntarget = \"checkerboard\"",
         "batch = 2\ncheckpoint_every = 1",
     ),
     (
