@@ -23,8 +23,11 @@ use retrograd::network::{LayerSpec, Network, NetworkSpec};
 use retrograd::train::{Experiment, load_weights};
 use retrograd::verify::Bundle;
 
+/// What a target does with the fuzzer's bytes.
+pub type Target = fn(&[u8]);
+
 /// Every target: its name, which is its corpus's and its dictionary's too, and what it does.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+pub const TARGETS: &[(&str, Target)] = &[
     ("csv", csv),
     ("table", table),
     ("npy", npy_array),
@@ -327,7 +330,7 @@ fn tudataset(bytes: &[u8]) {
         "T_graph_attributes.txt",
     ];
     with_files(&names, bytes, |folder| {
-        let _ = read_tudataset(folder, "T", bytes.len() % 2 == 0);
+        let _ = read_tudataset(folder, "T", bytes.len().is_multiple_of(2));
     });
 }
 

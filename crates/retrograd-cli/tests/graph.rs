@@ -97,7 +97,7 @@ fn a_graph_of_ones_own_is_predicted_with_and_without_labels() {
         assert_eq!(a[..b.len()], b[..]);
     }
     std::fs::write(folder.join("short.csv"), "a,b\n1,0\n").unwrap();
-    let (code, _, stderr) = run(folder, &["run", "rings", "e.csv", "short.csv"]);
+    let (code, _, stderr) = run(folder, &["run", "rings", "e.csv", "short.csv", "--force"]);
     assert_eq!(code, 2);
     assert!(
         stderr.contains("e.csv") && stderr.contains("a node below 1"),
@@ -145,14 +145,14 @@ fn links_and_masked_characters_are_predicted() {
          [train]\nepochs = 2\nbatch = 8\noptimizer = { kind = \"adam\", lr = 0.01 }\n",
     );
     std::fs::write(folder.join("lines.txt"), "the o_d fox.\na r_ver\n").unwrap();
-    let (code, _, stderr) = run(folder, &["run", "text", "lines.txt"]);
+    let (code, _, stderr) = run(folder, &["run", "text", "lines.txt", "--force"]);
     assert_eq!(code, 0, "{stderr}");
     let rows = table(&folder.join("predictions.csv"));
     assert_eq!(rows[1][0], "the o_d fox.");
     assert!(rows[1][1].starts_with("the o") && rows[1][1].ends_with("d fox."));
     assert!(!rows[1][1].contains('_') && rows[2][1].len() == 7);
     std::fs::write(folder.join("lines.txt"), "The\n").unwrap();
-    let (code, _, stderr) = run(folder, &["run", "text", "lines.txt"]);
+    let (code, _, stderr) = run(folder, &["run", "text", "lines.txt", "--force"]);
     assert_eq!(code, 2);
     assert!(stderr.contains("'T'"), "{stderr}");
 }

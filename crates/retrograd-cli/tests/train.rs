@@ -160,7 +160,7 @@ fn predicts(folder: &Path) {
         "{said}"
     );
     // With the truth beside, the predictions are measured: most rows are far from the line.
-    let (code, stdout, stderr) = run(folder, &["run", run_folder, "known.csv"]);
+    let (code, stdout, stderr) = run(folder, &["run", run_folder, "known.csv", "--force"]);
     assert_eq!(code, 0, "{stderr}");
     let accuracy = stdout.lines().find(|l| l.starts_with("accuracy")).unwrap();
     let accuracy: f64 = accuracy.rsplit(' ').next().unwrap().parse().unwrap();

@@ -27,10 +27,13 @@ pub fn limit_to(bytes: Option<u64>) {
     LIMIT.store(bytes.unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
+/// Bytes as a function of sizes.
+type Bytes<'a> = Box<dyn Fn(&[u64]) -> u128 + 'a>;
+
 /// A part of the run's memory: bytes as a function of the sizes that a user chose.
 pub struct Demand<'a> {
     sizes: Vec<Size>,
-    bytes: Box<dyn Fn(&[u64]) -> u128 + 'a>,
+    bytes: Bytes<'a>,
 }
 
 /// A size that could be smaller.

@@ -1,6 +1,6 @@
 //! What of a run's folder is whole, and what can still be used.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::TensorFile;
 use super::checkpoint::{examine_checkpoint, examine_tensors};
@@ -93,7 +93,7 @@ impl Examined {
         run: &Path,
         name: &str,
         needed: bool,
-        look: impl FnOnce(&PathBuf) -> Result<(String, T)>,
+        look: impl FnOnce(&Path) -> Result<(String, T)>,
     ) -> Result<Option<T>> {
         let path = run.join(name);
         let mut put = |condition| self.files.push((name.to_string(), condition));
@@ -115,14 +115,14 @@ impl Examined {
     }
 }
 
-fn checkpoint(path: &PathBuf) -> Result<(String, u64)> {
+fn checkpoint(path: &Path) -> Result<(String, u64)> {
     let file = TensorFile::read(path)?;
     let progress = examine_checkpoint(&file, path)?;
     Ok((format!("after step {}", progress.step), progress.step))
 }
 
 /// Rows that the checkpoint counts on, and those after it, which are computed again.
-fn metrics(path: &PathBuf, step: u64) -> Result<(String, ())> {
+fn metrics(path: &Path, step: u64) -> Result<(String, ())> {
     let text = disk::read(path)?;
     let rows = text.split(|&b| b == b'\n').filter(|row| !row.is_empty());
     let rows = rows.count().saturating_sub(1);

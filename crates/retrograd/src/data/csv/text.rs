@@ -196,15 +196,16 @@ pub fn write(path: impl AsRef<Path>, columns: &[(String, Vec<String>)]) -> Resul
 
 fn write_row<'a>(
     w: &mut dyn Write,
-    cells: impl Iterator<Item = &'a String>,
+    cells: impl ExactSizeIterator<Item = &'a String>,
 ) -> std::io::Result<()> {
+    let alone = cells.len() == 1;
     for (i, cell) in cells.enumerate() {
         if i > 0 {
             w.write_all(b",")?;
         }
         let special = cell.contains([',', ';', '\t', '|', '"', '\r', '\n']);
         // Blanks at the ends would be dropped, and an empty field alone on its line too.
-        if special || cell.trim() != cell || cell.is_empty() {
+        if special || cell.trim() != cell || (alone && cell.is_empty()) {
             write!(w, "\"{}\"", cell.replace('"', "\"\""))?;
         } else {
             w.write_all(cell.as_bytes())?;

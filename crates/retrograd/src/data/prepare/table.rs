@@ -221,7 +221,7 @@ impl Preparation {
         if !self.table_has_targets(table) {
             return Ok(None);
         }
-        let names = self.target_names().into_iter();
+        let names = self.target_names().iter();
         let columns: Vec<usize> = names.map(|n| table.column(n)).collect::<Result<_>>()?;
         let written = |&i: &usize| !columns.iter().any(|&c| table.is_missing(rows[i], c));
         let known: Vec<usize> = (0..rows.len()).filter(written).collect();

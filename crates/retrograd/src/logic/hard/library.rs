@@ -141,7 +141,7 @@ impl Library {
             // With gates that two parts share more may fit than their sizes say.
             for large in (0..size).rev() {
                 for small in 0..=large.min(size - 1) {
-                    if large + small + 1 <= size + usize::from(size < 7) {
+                    if large + small < size + usize::from(size < 7) {
                         library.join_sizes(large, small, size);
                     }
                 }
