@@ -127,41 +127,8 @@ impl DenoiseTask {
             budget: memory,
             seed,
         };
-        let batches = |scenes, spec, purpose| {
-            DenoiseBatches::new(data.method, data.blind_spots, scenes, spec, purpose)
-        };
-        // What training doesn't take is validation's; half of it where neither fits.
-        let validation = if validation.is_empty() {
-            None
-        } else {
-            let bytes = |scenes: &[Scene]| scenes.iter().map(Scene::bytes).sum::<u64>();
-            let left = memory.saturating_sub(bytes(&train));
-            let fits = bytes(&validation) < left / 2;
-            let spec = PatchSpec {
-                augment: false,
-                budget: if fits { left / 2 } else { memory / 2 },
-                ..spec
-            };
-            Some(batches(validation, spec, "validation patches")?)
-        };
-        let held = validation.as_ref().map_or(0, |v| v.patches().held_bytes());
-        let spec = PatchSpec {
-            budget: memory.saturating_sub(held),
-            ..spec
-        };
-        let bytes: u64 = train.iter().map(Scene::bytes).sum();
-        let files = train.len();
-        let train = batches(train, spec, "patches")?;
-        let where_from = if train.patches().streamed() {
-            "streamed from disk"
-        } else {
-            "in memory"
-        };
-        notes.push(format!(
-            "training on {files} images, {} MiB, {where_from} (memory_mib = {})",
-            bytes.div_ceil(1 << 20),
-            data.memory_mib
-        ));
+        let (train, validation, streaming) = Self::batches(&data, spec, train, validation)?;
+        notes.push(streaming);
         let steps = train.patches().steps_per_epoch();
         Ok(DenoiseTask {
             network,
@@ -183,6 +150,52 @@ impl DenoiseTask {
             input: Vec::new(),
             target: Target::default(),
         })
+    }
+
+    /// The batches of training and of validation within one budget of memory, and a note of where
+    /// they come from.
+    fn batches(
+        data: &DenoiseDataSpec,
+        spec: PatchSpec,
+        train: Vec<Scene>,
+        validation: Vec<Scene>,
+    ) -> Result<(DenoiseBatches, Option<DenoiseBatches>, String)> {
+        let memory = spec.budget;
+        let batches = |scenes, spec, purpose| {
+            DenoiseBatches::new(data.method, data.blind_spots, scenes, spec, purpose)
+        };
+        let bytes = |scenes: &[Scene]| scenes.iter().map(Scene::bytes).sum::<u64>();
+        let (files, train_bytes) = (train.len(), bytes(&train));
+        // What training doesn't take is validation's; half of it where neither fits.
+        let validation = if validation.is_empty() {
+            None
+        } else {
+            let left = memory.saturating_sub(train_bytes);
+            let fits = bytes(&validation) < left / 2;
+            let spec = PatchSpec {
+                augment: false,
+                budget: if fits { left / 2 } else { memory / 2 },
+                ..spec
+            };
+            Some(batches(validation, spec, "validation patches")?)
+        };
+        let held = validation.as_ref().map_or(0, |v| v.patches().held_bytes());
+        let spec = PatchSpec {
+            budget: memory.saturating_sub(held),
+            ..spec
+        };
+        let train = batches(train, spec, "patches")?;
+        let where_from = if train.patches().streamed() {
+            "streamed from disk"
+        } else {
+            "in memory"
+        };
+        let note = format!(
+            "training on {files} images, {} MiB, {where_from} (memory_mib = {})",
+            train_bytes.div_ceil(1 << 20),
+            data.memory_mib
+        );
+        Ok((train, validation, note))
     }
 
     fn pixel_loss(experiment: &Experiment) -> Result<Loss> {

@@ -42,6 +42,7 @@ pub use spec::GatSpec;
 pub(crate) use weigh::{Attention, backward_weights, weigh};
 
 use crate::Scalar;
+use crate::graph::Pattern;
 use crate::graph::ops::{Aggregate, Coefficient, Linear, aggregate, heads_dot};
 use crate::layer::graph::{Back, Returning, glorot};
 use crate::layer::{Backward, Describe, Forward, Layer, Seen, TensorSpec, sized, uniform};
@@ -85,6 +86,60 @@ struct Memory<T> {
 const PARALLEL: usize = 1 << 12;
 /// Nodes of one piece of the sums over nodes.
 const PIECE: usize = 256;
+
+impl Gat {
+    /// d_u, and its sums by target and by source.
+    fn backward_scores<T: Scalar>(&self, pattern: &Pattern, memory: &mut Memory<T>, fast: bool) {
+        let heads = self.heads;
+        let rows = &pattern.by_row;
+        let n = rows.len();
+        let d_u = &mut memory.attention.d_scores[..];
+        let (from, to) = (&memory.from[..], &memory.to[..]);
+        let slope = T::from_f64(SLOPE);
+        let parallel = fast && d_u.len() >= PARALLEL;
+        let d_to = sized(&mut memory.d_to, n * heads);
+        let owned = (
+            Uneven::new(d_u, &rows.piece_slots, heads),
+            Uneven::new(d_to, &rows.piece_rows, heads),
+        );
+        for_each_cut(rows.pieces(), parallel, owned, |piece, (d_u, d_to)| {
+            dispatch!(simd::level(), simd => with_known!(heads => {
+                let _ = simd;
+                let mut d_u = d_u.chunks_exact_mut(heads);
+                for (i, d_to) in rows.piece(piece).zip(d_to.chunks_exact_mut(heads)) {
+                    d_to.fill(T::ZERO);
+                    let to = &to[i * heads..(i + 1) * heads];
+                    for (&j, d_u) in rows.neighbour[rows.range(i)].iter().zip(&mut d_u) {
+                        let from = &from[j as usize * heads..(j as usize + 1) * heads];
+                        for h in 0..heads {
+                            let open = from[h] + to[h] > T::ZERO;
+                            d_u[h] *= if open { T::ONE } else { slope };
+                            d_to[h] += d_u[h];
+                        }
+                    }
+                }
+            }));
+        });
+        let d_u = &memory.attention.d_scores[..];
+        let columns = &pattern.by_column;
+        let d_from = sized(&mut memory.d_from, n * heads);
+        let owned = Uneven::new(d_from, &columns.piece_rows, heads);
+        for_each_cut(columns.pieces(), parallel, owned, |piece, d_from| {
+            dispatch!(simd::level(), simd => with_known!(heads => {
+                let _ = simd;
+                for (j, d_from) in columns.piece(piece).zip(d_from.chunks_exact_mut(heads)) {
+                    d_from.fill(T::ZERO);
+                    for &p in &pattern.slot[columns.range(j)] {
+                        let d_u = &d_u[p as usize * heads..(p as usize + 1) * heads];
+                        for h in 0..heads {
+                            d_from[h] += d_u[h];
+                        }
+                    }
+                }
+            }));
+        });
+    }
+}
 
 impl Describe for Gat {
     fn tensors(&self) -> Vec<Option<TensorSpec>> {
@@ -174,52 +229,7 @@ impl<T: Scalar> Layer<T> for Gat {
         let pattern = &b.c.graph().looped().pattern;
         let rows = &pattern.by_row;
         backward_weights(rows, [width, heads], d_y, &mut memory.attention, fast);
-        // d_u, and its sums by target and by source.
-        let d_u = &mut memory.attention.d_scores[..];
-        let (from, to) = (&memory.from[..], &memory.to[..]);
-        let slope = T::from_f64(SLOPE);
-        let parallel = fast && d_u.len() >= PARALLEL;
-        let d_to = sized(&mut memory.d_to, n * heads);
-        let owned = (
-            Uneven::new(d_u, &rows.piece_slots, heads),
-            Uneven::new(d_to, &rows.piece_rows, heads),
-        );
-        for_each_cut(rows.pieces(), parallel, owned, |piece, (d_u, d_to)| {
-            dispatch!(simd::level(), simd => with_known!(heads => {
-                let _ = simd;
-                let mut d_u = d_u.chunks_exact_mut(heads);
-                for (i, d_to) in rows.piece(piece).zip(d_to.chunks_exact_mut(heads)) {
-                    d_to.fill(T::ZERO);
-                    let to = &to[i * heads..(i + 1) * heads];
-                    for (&j, d_u) in rows.neighbour[rows.range(i)].iter().zip(&mut d_u) {
-                        let from = &from[j as usize * heads..(j as usize + 1) * heads];
-                        for h in 0..heads {
-                            let open = from[h] + to[h] > T::ZERO;
-                            d_u[h] *= if open { T::ONE } else { slope };
-                            d_to[h] += d_u[h];
-                        }
-                    }
-                }
-            }));
-        });
-        let d_u = &memory.attention.d_scores[..];
-        let columns = &pattern.by_column;
-        let d_from = sized(&mut memory.d_from, n * heads);
-        let owned = Uneven::new(d_from, &columns.piece_rows, heads);
-        for_each_cut(columns.pieces(), parallel, owned, |piece, d_from| {
-            dispatch!(simd::level(), simd => with_known!(heads => {
-                let _ = simd;
-                for (j, d_from) in columns.piece(piece).zip(d_from.chunks_exact_mut(heads)) {
-                    d_from.fill(T::ZERO);
-                    for &p in &pattern.slot[columns.range(j)] {
-                        let d_u = &d_u[p as usize * heads..(p as usize + 1) * heads];
-                        for h in 0..heads {
-                            d_from[h] += d_u[h];
-                        }
-                    }
-                }
-            }));
-        });
+        self.backward_scores(pattern, memory, fast);
         let z = &memory.attention.projected[..];
         add_outer_sums(b, ATT_SRC, &memory.d_from, z, heads);
         add_outer_sums(b, ATT_DST, &memory.d_to, z, heads);
@@ -227,7 +237,7 @@ impl<T: Scalar> Layer<T> for Gat {
         let weights = memory.attention.weights();
         let sum = Aggregate {
             heads,
-            ..Aggregate::new(columns, Coefficient::Gather(weights, &pattern.slot))
+            ..Aggregate::new(&pattern.by_column, Coefficient::Gather(weights, &pattern.slot))
         };
         let d_z = sized(&mut memory.d_z, n * width);
         aggregate(&sum, d_y, width, d_z, fast);
