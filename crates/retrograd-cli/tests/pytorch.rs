@@ -1,30 +1,15 @@
 //! Weights exchanged with PyTorch, in both directions.
 //!
 //! Needs a Python that can import `torch` and `safetensors`: `python3`, or the one that the
-//! environment variable `RETROGRAD_PYTHON` names. Without one the test says so and checks nothing.
+//! environment variable `RETROGRAD_PYTHON` names (`tests/python-environment` makes one).
 
 mod common;
 
 use std::path::Path;
 use std::process::Command;
 
-use common::run;
+use common::{python, run};
 use retrograd::train::TensorFile;
-
-fn python() -> Option<String> {
-    let python = std::env::var("RETROGRAD_PYTHON").unwrap_or_else(|_| "python3".to_string());
-    let found = Command::new(&python)
-        .args(["-c", "import torch, safetensors.torch"])
-        .output()
-        .is_ok_and(|output| output.status.success());
-    if !found {
-        eprintln!(
-            "SKIPPED, NOTHING CHECKED: no Python with torch and safetensors \
-             (RETROGRAD_PYTHON may name one)"
-        );
-    }
-    found.then_some(python)
-}
 
 fn script(python: &str, folder: &Path, text: &str) -> String {
     let output = Command::new(python)
@@ -68,7 +53,7 @@ fn experiment(folder: &Path, train: &str) {
 
 #[test]
 fn our_weights_load_in_pytorch_and_predict_the_same() {
-    let Some(python) = python() else { return };
+    let python = python("torch, safetensors.torch");
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     experiment(
@@ -98,7 +83,7 @@ print(float((p - torch.tensor(said)).abs().max()))"
 
 #[test]
 fn pytorchs_weights_are_the_initial_ones() {
-    let Some(python) = python() else { return };
+    let python = python("torch, safetensors.torch");
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let text = format!(

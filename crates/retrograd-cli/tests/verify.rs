@@ -1,5 +1,7 @@
 //! `retrograd verify` as a user runs it.
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -114,16 +116,7 @@ fn files_that_are_no_bundles_are_errors_with_their_name() {
 /// The script for users' own models: its examples, which every kind of layer is in, pass.
 #[test]
 fn bundles_written_by_the_python_script_pass() {
-    let python = std::env::var("RETROGRAD_PYTHON").unwrap_or_else(|_| "python3".into());
-    let found = Command::new(&python)
-        .args(["-c", "import torch, safetensors.torch"])
-        .output();
-    if !found.is_ok_and(|o| o.status.success()) {
-        eprintln!(
-            "SKIPPED: {python} cannot import torch and safetensors (pip install torch safetensors)"
-        );
-        return;
-    }
+    let python = common::python("torch, safetensors.torch");
     let folder = tempfile::tempdir().unwrap();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../python/reference.py");
     let output = Command::new(&python)

@@ -1,7 +1,7 @@
 //! MRC files exchanged with PyPI's `mrcfile`, in both directions.
 //!
 //! Needs a Python that can import `mrcfile` and `numpy`: `python3`, or the one that the
-//! environment variable `RETROGRAD_PYTHON` names. Without one the test says so and checks nothing.
+//! environment variable `RETROGRAD_PYTHON` names (`tests/python-environment` makes one).
 
 use std::path::Path;
 use std::process::Command;
@@ -9,13 +9,17 @@ use std::process::Command;
 use retrograd::data::image::Image;
 use retrograd::data::mrc::{self, Header, MrcFile, MrcMode};
 
-fn python() -> Option<String> {
+fn python() -> String {
     let python = std::env::var("RETROGRAD_PYTHON").unwrap_or_else(|_| "python3".to_string());
     let found = Command::new(&python)
         .args(["-c", "import mrcfile, numpy"])
-        .output()
-        .is_ok_and(|output| output.status.success());
-    found.then_some(python)
+        .output();
+    assert!(
+        found.is_ok_and(|output| output.status.success()),
+        "{python} can't import mrcfile and numpy: set RETROGRAD_PYTHON to what \
+         tests/python-environment prints"
+    );
+    python
 }
 
 fn run(python: &str, folder: &Path, script: &str) -> String {
@@ -55,13 +59,7 @@ const MODES: [(MrcMode, &str); 5] = [
 
 #[test]
 fn mrc_files_go_to_mrcfile_and_come_back() {
-    let Some(python) = python() else {
-        eprintln!(
-            "SKIPPED, NOTHING CHECKED: no Python with mrcfile and numpy \
-             (pip install mrcfile numpy, or set RETROGRAD_PYTHON)"
-        );
-        return;
-    };
+    let python = python();
     let folder = tempfile::tempdir().unwrap();
     for (mode, name) in MODES {
         for ending in ["mrc", "mrcs.gz"] {

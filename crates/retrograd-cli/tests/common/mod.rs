@@ -64,3 +64,15 @@ pub fn listing(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files.sort();
     files
 }
+
+/// A Python with these modules: `python3`, or the one that `RETROGRAD_PYTHON` names.
+pub fn python(modules: &str) -> String {
+    let python = std::env::var("RETROGRAD_PYTHON").unwrap_or_else(|_| "python3".to_string());
+    let import = format!("import {modules}");
+    let found = Command::new(&python).args(["-c", &import]).output();
+    assert!(
+        found.is_ok_and(|output| output.status.success()),
+        "{python} can't `{import}`: set RETROGRAD_PYTHON to what tests/python-environment prints"
+    );
+    python
+}

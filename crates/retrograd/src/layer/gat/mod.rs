@@ -237,7 +237,10 @@ impl<T: Scalar> Layer<T> for Gat {
         let weights = memory.attention.weights();
         let sum = Aggregate {
             heads,
-            ..Aggregate::new(&pattern.by_column, Coefficient::Gather(weights, &pattern.slot))
+            ..Aggregate::new(
+                &pattern.by_column,
+                Coefficient::Gather(weights, &pattern.slot),
+            )
         };
         let d_z = sized(&mut memory.d_z, n * width);
         aggregate(&sum, d_y, width, d_z, fast);
