@@ -227,9 +227,28 @@ pub struct ExportOptions {
     pub plot: bool,
     /// One of the [`Family::formats`].
     pub format: Option<String>,
+    /// The model as an ONNX file.
+    pub onnx: bool,
 }
 
 impl ExportOptions {
+    /// Writes an ONNX file: where the options say, or into the run's folder.
+    pub(crate) fn write_onnx(
+        &self,
+        make: impl FnOnce() -> Result<Vec<u8>>,
+        console: &mut dyn Console,
+    ) -> Result<()> {
+        let path = match &self.out {
+            Some(out) => out.clone(),
+            None => self.run.join("model.onnx"),
+        };
+        self.check_output(&path)?;
+        let bytes = make()?;
+        crate::disk::write_whole(&path, |file| file.write_all(&bytes))?;
+        console.value("onnx", &path.display());
+        Ok(())
+    }
+
     /// That nothing is written over which the user has named, unless that is asked for. What an
     /// export leaves in the run's own folder follows from the run, and may be made again.
     pub(crate) fn check_output(&self, output: &Path) -> Result<()> {

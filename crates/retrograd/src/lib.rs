@@ -140,6 +140,7 @@ pub mod loss;
 pub mod loss_image;
 pub mod model;
 pub mod network;
+pub mod onnx;
 pub mod optim;
 #[allow(
     clippy::disallowed_methods,

@@ -17,6 +17,7 @@ Examples:
   retrograd export runs/checkerboard --out circuit.v   an automaton as Verilog
   retrograd export runs/kan-digits --plot              a KAN's functions drawn
   retrograd export runs/kan-digits --kan frozen-i8     and its weights in bytes
+  retrograd export runs/digits --onnx                  a network for other programs
 
 Weights under PyTorch's names are in every run as model.safetensors.")]
 pub struct ExportArgs {
@@ -29,6 +30,10 @@ pub struct ExportArgs {
     /// Writes over files that are there.
     #[arg(long)]
     pub force: bool,
+    /// Writes a network, a KAN or a denoiser as an ONNX file, with the preparation of its inputs and
+    /// its predictions in the data's units and words: model.onnx in the run's folder, or --out.
+    #[arg(long, conflicts_with_all = ["plot", "kan"])]
+    pub onnx: bool,
     /// Draws a KAN, every edge with its function, as network.svg and network.png in the run's
     /// folder, or in the folder of --out.
     #[arg(long)]
@@ -47,6 +52,7 @@ pub fn run(args: ExportArgs) -> Result {
         force: args.force,
         plot: args.plot,
         format: args.kan,
+        onnx: args.onnx,
     };
     family.export(&experiment, &options, &mut Terminal::default())?;
     Ok(Outcome::Done)

@@ -19,7 +19,7 @@ use crate::Result;
 pub const SAMPLE: usize = 1 << 20;
 
 /// A Gaussian's standard deviation over its median absolute deviation, 1/Φ⁻¹(3/4).
-const DEVIATION_OVER_MAD: f64 = 1.482_602_218_505_602;
+pub(crate) const DEVIATION_OVER_MAD: f64 = 1.482_602_218_505_602;
 
 /// Centre and scale of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::{DenoiseTask, Denoiser};
 use crate::data::image::{ImageFile, Spool};
 use crate::data::quality::{Quality, compare};
-use crate::family::{Console, Family, RunOptions};
+use crate::family::{Console, ExportOptions, Family, RunOptions};
 use crate::train::{Experiment, Session, Summary};
 use crate::{Error, Result};
 
@@ -13,6 +13,7 @@ use crate::{Error, Result};
 pub const FAMILY: Family = Family {
     train: Some(train),
     run: Some(run),
+    export: Some(export),
     works: &[
         (
             "noise2noise",
@@ -33,6 +34,14 @@ pub const FAMILY: Family = Family {
 fn train(session: &mut Session<'_>) -> Result<Summary> {
     let mut task = DenoiseTask::new(session.experiment())?;
     session.fit(&mut task)
+}
+
+/// Writes the denoiser as ONNX, its normalisation included.
+fn export(_: &Experiment, options: &ExportOptions, console: &mut dyn Console) -> Result<()> {
+    if !options.onnx {
+        return Err(Error::refused("export", "a denoiser needs --onnx"));
+    }
+    options.write_onnx(|| Denoiser::open(&options.run)?.to_onnx(), console)
 }
 
 /// Denoises files of any size into a folder, tile by tile.

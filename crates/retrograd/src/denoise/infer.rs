@@ -93,6 +93,19 @@ impl Denoiser {
         Self::new(layers, params, network.buffers())
     }
 
+    /// The denoiser as an ONNX file: `image` in, `denoised` out, of any size whose sides are
+    /// multiples of the [reach](Self::reach)'s `align`, in the image's own units.
+    pub fn to_onnx(&self) -> Result<Vec<u8>> {
+        let side = (2 * self.reach.align)
+            .max(16)
+            .next_multiple_of(self.reach.align);
+        let mut network = Network::new(&network_spec(&self.layers, side, side))?;
+        for buffer in &self.buffers {
+            network.set_buffer(buffer)?;
+        }
+        crate::onnx::denoiser(&network, &self.params, self.reach.align)
+    }
+
     /// What tiles need.
     pub fn reach(&self) -> Reach {
         self.reach

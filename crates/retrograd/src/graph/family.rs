@@ -72,7 +72,18 @@ fn run(_: &Experiment, options: &RunOptions, console: &mut dyn Console) -> Resul
 }
 
 /// Writes the weights alone, under PyTorch's names and in its order.
-fn export(_: &Experiment, options: &ExportOptions, console: &mut dyn Console) -> Result<()> {
+fn export(
+    experiment: &Experiment,
+    options: &ExportOptions,
+    console: &mut dyn Console,
+) -> Result<()> {
+    if options.onnx {
+        let layers = experiment.model.get("layers");
+        let first = layers.and_then(|l| l.get(0)?.get("kind")?.as_str().map(str::to_string));
+        let layer = first.map_or("its first layer".into(), |kind| format!("layer 0, {kind},"));
+        let why = format!("{layer} reads a graph and has no form in ONNX");
+        return Err(Error::refused("export --onnx", why));
+    }
     let mut file = TensorFile::read(&model_file(&options.run))?;
     file.metadata.clear();
     file.metadata.insert("format".into(), "pt".into());

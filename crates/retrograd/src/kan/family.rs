@@ -39,10 +39,13 @@ fn train(session: &mut Session<'_>) -> Result<Summary> {
 
 /// Draws the network, or writes its weights in another form.
 fn export(_: &Experiment, options: &ExportOptions, console: &mut dyn Console) -> Result<()> {
+    if options.onnx {
+        return options.write_onnx(|| trained_kan(&options.run)?.to_onnx(), console);
+    }
     if !options.plot && options.format.is_none() {
         return Err(Error::refused(
             "export",
-            "a KAN needs --plot, or --kan FORMAT",
+            "a KAN needs --onnx, --plot, or --kan FORMAT",
         ));
     }
     let (task, params) = super::task_of_run(&options.run)?;

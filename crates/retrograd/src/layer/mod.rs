@@ -265,6 +265,11 @@ pub(crate) trait Describe {
         None
     }
 
+    /// Its form in ONNX, where it has one.
+    fn to_onnx(&self) -> Option<&dyn crate::onnx::ToOnnx> {
+        None
+    }
+
     /// Lets running statistics follow a training step.
     fn absorb(&mut self, saved: &Saved<f32>, samples: usize) {
         let _ = (saved, samples);

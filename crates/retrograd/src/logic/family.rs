@@ -181,6 +181,10 @@ fn export(
     options: &ExportOptions,
     console: &mut dyn Console,
 ) -> Result<()> {
+    if options.onnx {
+        let why = "a circuit has no form in ONNX; --out NAME.c, .v, .json or .svg writes it";
+        return Err(Error::refused("export --onnx", why));
+    }
     let (_, circuit) = circuit_of(experiment, &options.run)?;
     let out = options.out.as_deref().unwrap_or(&options.run);
     let ending = out.extension().and_then(|e| e.to_str());

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::Network;
 use crate::data::csv;
-use crate::family::{Console, Family, RunOptions};
-use crate::train::{NetworkTask, Placement, Session, Summary, TrainedNetwork};
+use crate::family::{Console, ExportOptions, Family, RunOptions};
+use crate::train::{Experiment, NetworkTask, Placement, Session, Summary, TrainedNetwork};
 use crate::verify::{Check, against};
 use crate::{Error, Result};
 
@@ -13,6 +13,7 @@ use crate::{Error, Result};
 pub const FAMILY: Family = Family {
     train: Some(train),
     run: Some(|_, options, console| predict(options, console, TrainedNetwork::open)),
+    export: Some(export),
     auto_batch: Some(|experiment, placement, console| {
         auto_batch(NetworkTask::new(experiment), placement, console)
     }),
@@ -30,6 +31,15 @@ pub const FAMILY: Family = Family {
 fn train(session: &mut Session<'_>) -> Result<Summary> {
     let mut task = NetworkTask::new(session.experiment())?;
     session.fit(&mut task)
+}
+
+/// Writes the trained network as ONNX, preparation and predictions included.
+fn export(_: &Experiment, options: &ExportOptions, console: &mut dyn Console) -> Result<()> {
+    if !options.onnx {
+        return Err(Error::refused("export", "a network needs --onnx"));
+    }
+    let make = || TrainedNetwork::open(&options.run)?.to_onnx();
+    options.write_onnx(make, console)
 }
 
 /// The batch size that the adapter can hold, said with its reason.

@@ -525,6 +525,12 @@ impl TrainedNetwork {
         })
     }
 
+    /// The network as an ONNX file: `numbers`, texts and dates of a table's columns, or `x`, in;
+    /// `values`, or `class` and `probabilities`, out, all in the user's units and words.
+    pub fn to_onnx(&self) -> Result<Vec<u8>> {
+        crate::onnx::prepared(&self.network, &self.params, &self.preparation)
+    }
+
     /// Reads new data and predicts: a row for every row of the file, in its order, with the columns
     /// of the file that are to be kept before the predictions. Where a row lacks an input, its
     /// predictions are empty.

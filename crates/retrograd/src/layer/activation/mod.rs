@@ -18,6 +18,7 @@ mod cpu;
 pub(crate) mod faults;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod onnx;
 mod spec;
 
 pub use spec::{EluSpec, GeluSpec, LeakyReluSpec, ReluSpec, SigmoidSpec, SiluSpec, TanhSpec};
@@ -176,6 +177,10 @@ fn normal_cdf<T: Scalar>(x: T) -> T {
 }
 
 impl Describe for Activation {
+    fn to_onnx(&self) -> Option<&dyn crate::onnx::ToOnnx> {
+        Some(self)
+    }
+
     fn is_relu(&self) -> bool {
         *self == Activation::Relu
     }

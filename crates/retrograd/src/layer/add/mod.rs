@@ -5,6 +5,7 @@
 
 #[cfg(feature = "gpu")]
 mod gpu;
+mod onnx;
 mod spec;
 
 pub use spec::AddSpec;
@@ -16,6 +17,10 @@ use crate::layer::{Backward, Describe, Forward, Layer};
 pub(crate) struct Add;
 
 impl Describe for Add {
+    fn to_onnx(&self) -> Option<&dyn crate::onnx::ToOnnx> {
+        Some(self)
+    }
+
     fn adds(&self) -> bool {
         true
     }

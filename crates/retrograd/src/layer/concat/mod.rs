@@ -5,6 +5,7 @@
 
 #[cfg(feature = "gpu")]
 mod gpu;
+mod onnx;
 mod spec;
 
 pub use spec::ConcatSpec;
@@ -19,6 +20,10 @@ pub(crate) struct Concat {
 }
 
 impl Describe for Concat {
+    fn to_onnx(&self) -> Option<&dyn crate::onnx::ToOnnx> {
+        Some(self)
+    }
+
     fn adds(&self) -> bool {
         true
     }

@@ -14,6 +14,7 @@
 pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod onnx;
 mod reference;
 mod spec;
 pub(crate) mod stack;
@@ -81,6 +82,10 @@ impl Conv2d {
 }
 
 impl Describe for Conv2d {
+    fn to_onnx(&self) -> Option<&dyn crate::onnx::ToOnnx> {
+        Some(self)
+    }
+
     fn flops(&self) -> usize {
         let each = self.inputs / self.groups * self.kernel * self.kernel;
         2 * each * self.outputs * self.out_height() * self.out_width()

@@ -15,6 +15,7 @@
 
 #[cfg(feature = "gpu")]
 mod gpu;
+mod onnx;
 mod reference;
 mod spec;
 
@@ -50,6 +51,10 @@ impl ConvTranspose2d {
 }
 
 impl Describe for ConvTranspose2d {
+    fn to_onnx(&self) -> Option<&dyn crate::onnx::ToOnnx> {
+        Some(self)
+    }
+
     #[cfg(feature = "gpu")]
     fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
         Some(self)

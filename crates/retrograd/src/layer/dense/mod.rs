@@ -12,6 +12,7 @@
 mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod onnx;
 mod reference;
 mod spec;
 
@@ -61,6 +62,10 @@ impl Dense {
 }
 
 impl Describe for Dense {
+    fn to_onnx(&self) -> Option<&dyn crate::onnx::ToOnnx> {
+        Some(self)
+    }
+
     fn flops(&self) -> usize {
         2 * self.rows * self.inputs * self.outputs
     }

@@ -10,6 +10,7 @@
 
 #[cfg(feature = "gpu")]
 mod gpu;
+mod onnx;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -90,6 +91,10 @@ impl Dropout {
 }
 
 impl Describe for Dropout {
+    fn to_onnx(&self) -> Option<&dyn crate::onnx::ToOnnx> {
+        Some(self)
+    }
+
     fn reads_sparse(&self) -> bool {
         true
     }

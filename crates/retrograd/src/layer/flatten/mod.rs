@@ -3,6 +3,7 @@
 //! The plan gives both one buffer, so that nothing is computed; the copies here are what that
 //! means, for where another layer stands between.
 
+mod onnx;
 mod spec;
 
 pub use spec::FlattenSpec;
@@ -13,6 +14,10 @@ use crate::layer::{Backward, Describe, Forward, Layer};
 pub(crate) struct Flatten;
 
 impl Describe for Flatten {
+    fn to_onnx(&self) -> Option<&dyn crate::onnx::ToOnnx> {
+        Some(self)
+    }
+
     fn is_view(&self) -> bool {
         true
     }

@@ -60,6 +60,7 @@ pub(crate) mod faults;
 pub(crate) mod frozen;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod onnx;
 mod penalty;
 pub(crate) mod reference;
 mod rows;
@@ -167,6 +168,10 @@ pub(crate) fn uniform_knots(grid: usize, degree: usize, [lo, hi]: [f64; 2]) -> V
 }
 
 impl Describe for Kan {
+    fn to_onnx(&self) -> Option<&dyn crate::onnx::ToOnnx> {
+        Some(self)
+    }
+
     #[cfg(feature = "gpu")]
     fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
         Some(self)

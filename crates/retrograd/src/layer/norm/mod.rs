@@ -20,6 +20,7 @@ mod cpu;
 pub(crate) mod faults;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod onnx;
 pub(crate) mod rows;
 mod spec;
 #[cfg(test)]
@@ -103,6 +104,10 @@ impl Norm {
 }
 
 impl Describe for Norm {
+    fn to_onnx(&self) -> Option<&dyn crate::onnx::ToOnnx> {
+        Some(self)
+    }
+
     #[cfg(feature = "gpu")]
     fn running_channels(&self) -> Option<usize> {
         self.running.as_ref().map(|_| self.channels)

@@ -5,6 +5,7 @@
 
 #[cfg(feature = "gpu")]
 mod gpu;
+mod onnx;
 mod spec;
 
 pub use spec::NormalizeSpec;
@@ -28,6 +29,10 @@ impl Normalize {
 }
 
 impl Describe for Normalize {
+    fn to_onnx(&self) -> Option<&dyn crate::onnx::ToOnnx> {
+        Some(self)
+    }
+
     #[cfg(feature = "gpu")]
     fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
         Some(self)

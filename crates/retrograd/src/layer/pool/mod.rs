@@ -10,6 +10,7 @@ mod cpu;
 pub(crate) mod faults;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod onnx;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -51,6 +52,10 @@ impl Pool {
 }
 
 impl Describe for Pool {
+    fn to_onnx(&self) -> Option<&dyn crate::onnx::ToOnnx> {
+        Some(self)
+    }
+
     #[cfg(feature = "gpu")]
     fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
         Some(self)

@@ -5,6 +5,7 @@
 pub(crate) mod faults;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod onnx;
 mod spec;
 
 pub use spec::UpsampleSpec;
@@ -19,6 +20,10 @@ pub(crate) struct Upsample {
 }
 
 impl Describe for Upsample {
+    fn to_onnx(&self) -> Option<&dyn crate::onnx::ToOnnx> {
+        Some(self)
+    }
+
     #[cfg(feature = "gpu")]
     fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
         Some(self)

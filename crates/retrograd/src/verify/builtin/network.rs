@@ -55,7 +55,8 @@ pub fn built_in() -> Vec<BuiltIn> {
     small.chain(large).collect()
 }
 
-fn case((name, input, layers, samples, loss): Small) -> Result<(Case<Network>, Loss)> {
+/// A network for the verifier, with its numbers.
+pub(crate) fn case((name, input, layers, samples, loss): Small) -> Result<(Case<Network>, Loss)> {
     let layers: Vec<LayerSpec> = serde_json::from_str(layers)
         .map_err(|e| Error::invalid(format!("built-in network {name}"), e, "layers"))?;
     let mut model = Network::new(&NetworkSpec::new(input, layers))?;
