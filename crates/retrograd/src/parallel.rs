@@ -25,7 +25,7 @@ pub(crate) use self::parts::{
     for_each_share,
 };
 use self::parts::{Parts, chunks_of};
-pub use self::pool::{MAX_THREADS, threads, with_threads};
+pub use self::pool::{MAX_THREADS, forked, threads, with_threads, within};
 pub(crate) use self::scratch::{Workspace, with_scratch, with_workspace};
 
 /// Calls `work(piece)` for every piece, in parallel if `parallel`.
@@ -39,7 +39,7 @@ fn run(pieces: usize, parallel: bool, work: &crew::Work<'_>) {
     if !parallel || pieces <= 1 || threads() == 1 {
         (0..pieces).for_each(work);
     } else if !watch::run(pieces, work) {
-        pool::within(|| (0..pieces).into_par_iter().with_max_len(1).for_each(work));
+        within(|| (0..pieces).into_par_iter().with_max_len(1).for_each(work));
     }
 }
 

@@ -77,6 +77,32 @@ impl Network {
         }
     }
 
+    /// [`Model::forward`] of a batch that lies elsewhere than in a vector of its own.
+    pub fn forward_slice<T: Scalar>(
+        &self,
+        params: &[T],
+        input: &[T],
+        pass: &Pass,
+        tape: &mut NetworkTape<T>,
+    ) {
+        self.layers().forward(params, self.input(input), pass, tape);
+    }
+
+    /// [`Model::backward`] of such a batch.
+    pub fn backward_slice<T: Scalar>(
+        &self,
+        params: &[T],
+        input: &[T],
+        pass: &Pass,
+        tape: &mut NetworkTape<T>,
+        d_output: &[T],
+        grads: Grads<'_, T>,
+    ) {
+        let input = self.input(input);
+        self.layers()
+            .backward(params, input, pass, tape, d_output, grads);
+    }
+
     /// The same network with one layer replaced by what `wrap` makes of it.
     pub(crate) fn wrapping(
         mut self,
@@ -216,8 +242,7 @@ impl Model for Network {
         pass: &Pass,
         tape: &mut NetworkTape<T>,
     ) {
-        let input = self.input(input);
-        self.layers().forward(params, input, pass, tape);
+        self.forward_slice(params, input, pass, tape);
     }
 
     fn output<'t, T: Scalar>(&self, tape: &'t NetworkTape<T>) -> &'t [T] {
@@ -233,9 +258,7 @@ impl Model for Network {
         d_output: &[T],
         grads: Grads<'_, T>,
     ) {
-        let input = self.input(input);
-        self.layers()
-            .backward(params, input, pass, tape, d_output, grads);
+        self.backward_slice(params, input, pass, tape, d_output, grads);
     }
 
     fn backward_then<T: Scalar>(

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
 use std::thread::JoinHandle;
 
@@ -37,8 +38,9 @@ pub fn threads() -> usize {
     }
 }
 
-/// Runs a closure on a thread of a pool: here, if this is one.
-pub(super) fn within<R: Send>(run: impl FnOnce() -> R + Send) -> R {
+/// Runs a closure on a thread of a pool: here, if this is one. Many short parallel parts in a row go
+/// faster inside than each with its own way into the pool.
+pub fn within<R: Send>(run: impl FnOnce() -> R + Send) -> R {
     if rayon::current_thread_index().is_some() {
         return run();
     }
@@ -64,11 +66,25 @@ fn allowed(threads: usize) -> usize {
     threads.min(MAX_THREADS.max(cores()))
 }
 
+/// Forks between this process and the first of its ancestors that had threads of ours.
+static FORKS: AtomicUsize = AtomicUsize::new(0);
+
+/// After a fork, in the child: threads stay with the parent, and whoever waited for one of the
+/// parent's pool would wait for ever. From here on the child has a pool of its own.
+pub fn forked() {
+    FORKS.fetch_add(1, Ordering::SeqCst);
+}
+
 /// The pool of those who didn't ask for one. Not rayon's own, which panics where the system refuses
 /// a thread.
+///
+/// A process has the place that its forks count to. A pool that was being made in the parent at the
+/// moment of a fork is never looked at again; beyond the last place work stays on its thread.
 fn everywhere() -> Option<&'static ThreadPool> {
-    static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
-    POOL.get_or_init(|| build(allowed(0), start)).as_ref()
+    const PLACES: usize = 64;
+    static POOLS: [OnceLock<Option<ThreadPool>>; PLACES] = [const { OnceLock::new() }; PLACES];
+    let pool = POOLS.get(FORKS.load(Ordering::SeqCst))?;
+    pool.get_or_init(|| build(allowed(0), start)).as_ref()
 }
 
 fn start(thread: ThreadBuilder) -> io::Result<JoinHandle<()>> {

@@ -53,6 +53,8 @@ pub(super) struct Fit<'a, T: Task> {
     last_evaluation: Option<Duration>,
     /// Whether the trained model is verified.
     pub(super) verify: bool,
+    /// Where the best parameters are left at the end.
+    pub(super) kept: Option<&'a mut Vec<f32>>,
     /// What computes the steps, for the report.
     device: String,
 }
@@ -103,6 +105,7 @@ impl<'a, T: Task> Fit<'a, T> {
             lr: 0.0,
             last_evaluation: None,
             verify: false,
+            kept: None,
             device: report::cpu(),
         })
     }
@@ -550,6 +553,9 @@ impl<'a, T: Task> Fit<'a, T> {
             }
         }
         set_buffers(self.task.model_mut(), &self.best_buffers)?;
+        if let Some(kept) = self.kept.take() {
+            kept.clone_from(&self.best_params);
+        }
         let Some(folder) = &self.folder else {
             return Ok(summary);
         };

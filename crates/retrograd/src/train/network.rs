@@ -60,6 +60,8 @@ pub(crate) enum Scoring {
     Prepared(Box<Preparation>),
     /// As the numbers they are.
     Values,
+    /// By the class of the largest output.
+    Classes,
     /// By the best of those that a sample's weights allow.
     Choices,
 }
@@ -132,6 +134,32 @@ impl NetworkTask {
         NetworkTask::of(experiment, network, data, outputs)
     }
 
+    /// The task of a network on samples in memory. Without validation the last parameters are kept.
+    pub fn on(
+        experiment: &Experiment,
+        network: Network,
+        train: Dataset,
+        validation: Option<Dataset>,
+    ) -> Result<Self> {
+        let spec = &experiment.train;
+        if network.input_len() != train.sample_len() {
+            let needed = format!("{}, the values of a sample", train.sample_len());
+            let what = "the network's inputs";
+            return Err(Error::invalid(what, network.input_len(), needed));
+        }
+        let data = TableData {
+            batches: Batches::new(train.len(), spec.batch.unwrap_or(BATCH), spec.seed)?,
+            scoring: match train.targets() {
+                Targets::Classes { .. } => Scoring::Classes,
+                _ => Scoring::Values,
+            },
+            train,
+            validation,
+            notes: Vec::new(),
+        };
+        NetworkTask::of(experiment, network, data, "the network's outputs")
+    }
+
     /// The task of a network that a family has built. `outputs` says where their number is written.
     pub(crate) fn of(
         experiment: &Experiment,
@@ -173,7 +201,7 @@ impl NetworkTask {
     }
 
     /// The same, with knots that follow the data between epochs.
-    pub(crate) fn with_grid(mut self, grid: Option<GridSchedule>) -> Self {
+    pub fn with_grid(mut self, grid: Option<GridSchedule>) -> Self {
         self.grid = grid;
         self
     }
@@ -220,6 +248,7 @@ impl NetworkTask {
         match &self.data.scoring {
             Scoring::Prepared(preparation) => Measures::new(preparation),
             Scoring::Values => Measures::Regression(Regression::new(self.network.output_len())),
+            Scoring::Classes => Measures::Classification(Confusion::new(self.network.output_len())),
             Scoring::Choices => Measures::Choices(Choices::new(self.network.output_len())),
         }
     }

@@ -17,6 +17,7 @@ pub struct Session<'a> {
     stop: Option<&'a AtomicBool>,
     observer: Option<&'a mut (dyn Observer + Send)>,
     plan: Option<&'a mut String>,
+    kept: Option<&'a mut Vec<f32>>,
 }
 
 /// Where a run writes.
@@ -37,6 +38,7 @@ impl<'a> Session<'a> {
             stop: None,
             observer: None,
             plan: None,
+            kept: None,
         }
     }
 
@@ -80,6 +82,13 @@ impl<'a> Session<'a> {
     /// Leaves the [plan](crate::Model::plan_text) of a training step here, instead of training.
     pub fn planned_into(mut self, plan: &'a mut String) -> Self {
         self.plan = Some(plan);
+        self
+    }
+
+    /// Leaves the best parameters here at the end (the last where nothing is measured). The task's
+    /// model has the buffers that belong to them.
+    pub fn kept_in(mut self, params: &'a mut Vec<f32>) -> Self {
+        self.kept = Some(params);
         self
     }
 
@@ -128,6 +137,7 @@ impl<'a> Session<'a> {
         let resume = matches!(self.folder, Place::Resume(_));
         let mut fit = Fit::new(&self.experiment, task, observer, self.stop, resume)?;
         fit.verify = self.verify;
+        fit.kept = self.kept.as_deref_mut();
         match &self.folder {
             Place::Memory => fit.accelerate(&self.placement)?,
             Place::New(path) => {

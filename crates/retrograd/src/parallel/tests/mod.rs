@@ -176,3 +176,21 @@ fn shares_of_tensors_that_overlap_are_refused() {
     let tensors = tensors(&[0..10, 9..20]);
     for_each_share([&mut a[..]], Tensors::all(&tensors), 2, true, |_, _| ());
 }
+
+#[test]
+fn after_a_fork_work_goes_to_a_pool_of_its_own_and_to_the_same_sums() {
+    let sum = || {
+        let mut sums = vec![0.0; 3];
+        sum_pieces(9, &mut sums, &mut Vec::new(), true, |piece, sums| {
+            sums.fill(0.1 * piece as f32);
+        });
+        sums
+    };
+    let before = (threads(), sum());
+    forked();
+    assert_eq!((threads(), sum()), before);
+    assert_eq!(within(threads), before.0);
+    // No process is so old; one that is computes on its own thread.
+    (0..100).for_each(|_| forked());
+    assert_eq!((threads(), sum()), (1, before.1));
+}

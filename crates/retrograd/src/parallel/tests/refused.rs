@@ -58,7 +58,7 @@ fn without_a_single_thread_work_stays_on_this_one() {
     assert_eq!(results, expected);
     assert_eq!(isolates, [(0, 1), (1, 1), (2, 1)]);
     // Only within the call.
-    assert_eq!(threads(), pool::within(threads));
+    assert_eq!(threads(), within(threads));
 }
 
 #[test]
