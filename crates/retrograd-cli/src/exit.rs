@@ -7,7 +7,7 @@
 //! | 2 | bad input, or anything else that went wrong |
 //! | 130 | stopped by Ctrl-C or SIGTERM, the state saved |
 
-use std::process::ExitCode;
+use std::ffi::OsString;
 
 use crate::log;
 
@@ -27,10 +27,10 @@ pub type Result<T = Outcome> = anyhow::Result<T>;
 const MAX_MESSAGE: usize = 6000;
 
 /// Prints the error, if any, and chooses the exit code.
-pub fn report(result: Result) -> ExitCode {
+pub fn report(result: Result) -> u8 {
     let error = match result {
-        Ok(Outcome::Done) => return ExitCode::SUCCESS,
-        Ok(Outcome::CheckFailed) => return ExitCode::from(1),
+        Ok(Outcome::Done) => return 0,
+        Ok(Outcome::CheckFailed) => return 1,
         Err(error) => error,
     };
     let (text, code) = match error.downcast_ref() {
@@ -38,13 +38,13 @@ pub fn report(result: Result) -> ExitCode {
         _ => (format!("{error:#}"), 2),
     };
     log::error(&retrograd::command::shortened(&text, MAX_MESSAGE), code);
-    ExitCode::from(code)
+    code
 }
 
 /// A command line that isn't understood, or one that asks for help.
-pub fn usage(error: &clap::Error) -> ExitCode {
+pub fn usage(error: &clap::Error, args: &[OsString]) -> u8 {
     // The style is what could not be read; the word alone must do.
-    let json = std::env::args_os().any(|a| a == "json" || a == "--log-format=json");
+    let json = args.iter().any(|a| a == "json" || a == "--log-format=json");
     if error.use_stderr() && json {
         log::install(log::Style {
             json: true,
@@ -53,11 +53,11 @@ pub fn usage(error: &clap::Error) -> ExitCode {
         let text = error.to_string();
         let text = text.strip_prefix("error: ").unwrap_or(&text);
         log::error(text.trim_end(), 2);
-        return ExitCode::from(2);
+        return 2;
     }
     // Nothing can be done where even this cannot be written.
     let _ = error.print();
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+    u8::try_from(error.exit_code()).unwrap_or(2)
 }
 
 /// `retrograd train --list | head -1`: a reader that has enough is no fault of ours. Without this

@@ -1,30 +1,10 @@
 //! The `retrograd` command.
 
-mod bench;
-mod commands;
-mod console;
-mod exit;
-mod experiments;
-mod log;
-mod memory;
-mod progress;
-mod signals;
-
 use std::process::ExitCode;
 
-use clap::Parser;
-
 #[global_allocator]
-static ALLOCATOR: memory::Aligned = memory::Aligned;
+static ALLOCATOR: retrograd_cli::Aligned = retrograd_cli::Aligned;
 
 fn main() -> ExitCode {
-    exit::end_quietly_with_the_reader();
-    match commands::Cli::try_parse() {
-        Ok(cli) => {
-            log::install(cli.style());
-            signals::listen();
-            exit::report(cli.run())
-        }
-        Err(error) => exit::usage(&error),
-    }
+    ExitCode::from(retrograd_cli::run(std::env::args_os().collect()))
 }
