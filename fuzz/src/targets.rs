@@ -286,6 +286,8 @@ fn edge_list(bytes: &[u8]) {
     with_files(&["edges.txt", "x.csv", "y.csv"], bytes, |folder| {
         let existing = |name: &str| Some(folder.join(name)).filter(|p: &PathBuf| p.exists());
         let files = EdgeListFiles {
+            weight: None,
+            edge_features: Vec::new(),
             edges: folder.join("edges.txt"),
             features: existing("x.csv"),
             labels: existing("y.csv"),

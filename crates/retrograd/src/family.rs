@@ -41,6 +41,8 @@ pub struct Family {
     pub export: Option<ExportFamily>,
     /// The forms of [`ExportOptions::format`]: their names, and a line about each.
     pub formats: &'static [(&'static str, &'static str)],
+    /// Whether its data are rows, that can be cut into folds.
+    pub folds: bool,
     /// The batch size that a device can hold, said with its reason.
     pub auto_batch: Option<ChooseBatch>,
     /// Drafts an experiment for a user's own data, where it is the family's kind.
@@ -68,6 +70,7 @@ impl Family {
             run: None,
             export: None,
             formats: &[],
+            folds: false,
             auto_batch: None,
             draft: None,
             checks: &[],
@@ -143,6 +146,26 @@ impl Family {
                 "a number: only networks on a GPU have it",
             )),
         }
+    }
+
+    /// That an experiment can be cross-validated in so many folds.
+    pub fn check_folds(&self, experiment: &Experiment, folds: usize) -> Result<()> {
+        if folds < 2 {
+            return Err(Error::invalid("--folds", folds, "2 or more"));
+        }
+        let rows = ["file", "generate"]
+            .iter()
+            .any(|k| experiment.data.contains_key(*k));
+        if self.folds && rows {
+            return Ok(());
+        }
+        let families = FAMILIES.iter().filter(|f| f.folds).map(|f| f.name);
+        let families = families.collect::<Vec<_>>().join(" and ");
+        Err(Error::invalid(
+            "--folds",
+            format!("an experiment of the family {:?} without rows", self.name),
+            format!("[data] with rows of a table or of arrays (families {families})"),
+        ))
     }
 
     fn lacks(&self, what: &str, lacking: &str) -> Error {

@@ -172,7 +172,27 @@ impl Loss {
         Ok(())
     }
 
-    /// The loss, and its gradient with respect to the output where asked for.
+    /// [`evaluate`](Loss::evaluate) for outputs and targets from outside: lengths that don't fit are
+    /// errors.
+    pub fn try_evaluate<T: Scalar>(
+        self,
+        y: &[T],
+        target: &Target<T>,
+        d_y: Option<&mut [T]>,
+    ) -> Result<T> {
+        self.check_lengths(y.len(), target)?;
+        if let Some(d_y) = &d_y
+            && d_y.len() != y.len()
+        {
+            let got = format!("{} values", d_y.len());
+            let needed = format!("{}, as the output has", y.len());
+            return Err(Error::invalid("the output's gradient", got, needed));
+        }
+        Ok(self.evaluate(y, target, d_y))
+    }
+
+    /// The loss, and its gradient with respect to the output where asked for. Lengths are trusted, as
+    /// [`check_lengths`](Loss::check_lengths) has seen them.
     pub fn evaluate<T: Scalar>(self, y: &[T], target: &Target<T>, d_y: Option<&mut [T]>) -> T {
         if let Some(y) = T::f32s(y) {
             // The target is of the same scalar: f32 as well.

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use crate::rng::Key;
 use crate::train::{Accelerator, Placement, Start};
-use crate::{Layout, Result, Scalar};
+use crate::{Error, Layout, Result, Scalar};
 
 /// Which kernels to run. They compute the same; only f32 has fast ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -202,6 +202,34 @@ pub trait Model: Send + Sync {
         Ok(())
     }
 
+    /// Whether there are as many parameters as the layout has.
+    fn check_params(&self, params: &[f32]) -> Result<()> {
+        let needed = self.layout().len();
+        if params.len() != needed {
+            return Err(Error::invalid(
+                "parameters",
+                format!("{} values", params.len()),
+                format!("{needed}, as the model's layout has"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// [`forward`](Model::forward) for parameters and a batch from outside: lengths that are not the
+    /// model's are errors.
+    fn try_forward(
+        &self,
+        params: &[f32],
+        input: &Self::Input<f32>,
+        pass: &Pass,
+        tape: &mut Self::Tape<f32>,
+    ) -> Result<()> {
+        self.check_params(params)?;
+        self.check_input(input)?;
+        self.forward(params, input, pass, tape);
+        Ok(())
+    }
+
     /// The length of a row of the output, where outputs are rows that a class number belongs to.
     fn row_width(&self) -> Option<usize> {
         None
@@ -255,7 +283,7 @@ pub trait Model: Send + Sync {
 
     /// Takes back a saved buffer. An error if there is no such buffer or it doesn't fit.
     fn set_buffer(&mut self, buffer: &Buffer) -> Result<()> {
-        Err(crate::Error::invalid(
+        Err(Error::invalid(
             format!("buffer {}", buffer.name),
             format!("shape {:?}", buffer.shape),
             "a model that has it",
@@ -276,7 +304,7 @@ pub trait Model: Send + Sync {
         match placement {
             Placement::Cpu => Ok(None),
             Placement::Gpu { .. } if cfg!(not(feature = "gpu")) => Err(crate::train::no_gpu()),
-            Placement::Gpu { .. } => Err(crate::Error::invalid(
+            Placement::Gpu { .. } => Err(Error::invalid(
                 "--device",
                 "gpu",
                 format!("cpu: {} has no kernels for a GPU", self.first_layer()),

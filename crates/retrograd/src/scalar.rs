@@ -79,6 +79,12 @@ pub trait Scalar:
     fn sigmoid(self) -> Self;
     /// The magnitude.
     fn abs(self) -> Self;
+    /// The sine of an angle in radians.
+    fn sin(self) -> Self;
+    /// The cosine of an angle in radians.
+    fn cos(self) -> Self;
+    /// This to the power of another.
+    fn pow(self, exponent: Self) -> Self;
 
     /// The slice itself where the scalar is f32, the door to the fast kernels.
     fn f32s(x: &[Self]) -> Option<&[f32]> {
@@ -163,6 +169,18 @@ macro_rules! impl_float {
             fn abs(self) -> Self {
                 $t::abs(self)
             }
+            #[inline(always)]
+            fn sin(self) -> Self {
+                $t::sin(self)
+            }
+            #[inline(always)]
+            fn cos(self) -> Self {
+                $t::cos(self)
+            }
+            #[inline(always)]
+            fn pow(self, exponent: Self) -> Self {
+                $t::powf(self, exponent)
+            }
             impl_float!(@fast $t);
         }
     };
@@ -188,4 +206,36 @@ impl_float!(f64, libm::erf);
 /// A slice in another scalar.
 pub fn cast<T: Scalar, U: Scalar>(x: &[T]) -> Vec<U> {
     x.iter().map(|&v| U::from_f64(v.to_f64())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verify::Rounded;
+
+    /// The three scalars agree: f32 to its rounding, the verifier's number to one of the two nearest.
+    #[test]
+    fn sine_cosine_and_powers_agree_in_every_scalar() {
+        for (x, y) in [(0.5, 2.0), (1.25, -1.5), (3.0, 0.5), (2.0, 0.0)] {
+            let exact = [f64::sin(x), f64::cos(x), f64::powf(x, y)];
+            let functions = |x: f64, y: f64| {
+                fn of<T: Scalar>(x: f64, y: f64) -> [f64; 3] {
+                    let x = T::from_f64(x);
+                    [x.sin(), x.cos(), x.pow(T::from_f64(y))].map(T::to_f64)
+                }
+                [of::<f32>(x, y), of::<f64>(x, y), of::<Rounded>(x, y)]
+            };
+            for (scalar, found) in functions(x, y).iter().enumerate() {
+                for (found, exact) in found.iter().zip(exact) {
+                    // f32's functions are within an ULP of 2⁻²³; rounding up or down within one too.
+                    let bound = if scalar == 1 {
+                        0.0
+                    } else {
+                        2.4e-7 * exact.abs()
+                    };
+                    assert!((found - exact).abs() <= bound, "{found} {exact} ({scalar})");
+                }
+            }
+        }
+    }
 }

@@ -20,15 +20,16 @@ use crate::log::plain;
 #[command(after_help = "\
 Examples:
   retrograd init wine.csv --target quality
+  retrograd init rows.csv.gz --target price
   retrograd init micrographs/
   retrograd init edges.csv --features features.csv --labels labels.csv
   retrograd init friends.csv --links
 
-A table has a row per sample, with commas, semicolons, tabs or bars between
-the fields. Images are MRC, PNG, TIFF or NPY; files named odd and even, or
-noisy and clean, are taken in pairs, others alone. Edges are two columns of
-node numbers, from 0 up; features and labels have a row per node. Links are
-predicted from the edges alone, or with features.")]
+A table has a row per sample, with commas, semicolons, tabs, bars or blanks
+between the fields; - is one from standard input. Images are MRC, PNG, TIFF or NPY; files named odd and even, or
+noisy and clean, are taken in pairs, others alone. Edges are two columns of nodes,
+by number or by name; features and labels have a row per node, in order or
+beside its name. Links are predicted from the edges alone, or with features.")]
 pub struct InitArgs {
     /// A table, a folder of images, or a table of edges.
     #[arg(value_name = "DATA")]
@@ -39,17 +40,17 @@ pub struct InitArgs {
     /// Tables: what the column is, if not what its values suggest.
     #[arg(long, value_name = "TASK", requires = "target")]
     task: Option<TaskArg>,
-    /// Graphs: a row of numbers per node, CSV or NPY.
+    /// Graphs: a row of numbers per node, CSV or NPY; may be left out.
     #[arg(long, value_name = "FILE", conflicts_with = "target")]
     features: Option<PathBuf>,
-    /// Graphs: a class per node, CSV or NPY.
+    /// Graphs: a class per node, numbers or text, CSV or NPY.
     #[arg(long, value_name = "FILE", conflicts_with = "target")]
     labels: Option<PathBuf>,
     /// Graphs: predict which nodes are linked.
     #[arg(long, conflicts_with_all = ["target", "labels", "directed"])]
     links: bool,
     /// Graphs: edges go one way, from the first column to the second.
-    #[arg(long, requires = "features")]
+    #[arg(long, requires = "labels")]
     directed: bool,
     /// The experiment file; NAME.toml in the current folder by default.
     #[arg(long, value_name = "FILE.toml")]
@@ -68,7 +69,7 @@ enum TaskArg {
 }
 
 pub fn run(args: InitArgs) -> Result {
-    if !args.data.exists() {
+    if args.data != Path::new("-") && !args.data.exists() {
         bail!(
             "init: {}: there is no such file or folder",
             args.data.display()

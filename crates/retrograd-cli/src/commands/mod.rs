@@ -7,6 +7,7 @@ mod devices;
 mod export;
 mod init;
 mod man;
+mod many_runs;
 mod run;
 mod train;
 mod verify;

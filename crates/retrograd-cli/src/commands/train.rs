@@ -5,9 +5,13 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use retrograd::Family;
-use retrograd::train::{Mode, OnNan, Placement, Precision, Session, Summary, Verification, number};
+use retrograd::train::{
+    Experiment, Findings, Mode, OnNan, Placement, Precision, Session, Summary, Verdict,
+    Verification, number,
+};
 use serde_json::json;
 
+use super::many_runs;
 use crate::console::Terminal;
 use crate::exit::{Outcome, Result};
 use crate::progress::Progress;
@@ -20,11 +24,14 @@ Examples:
   retrograd train --list
   retrograd train moons --seed 1
   retrograd train wine.toml --out runs/first --threads 2
+  retrograd train wine.toml --folds 5
+  retrograd train life-small --seeds 5
   retrograd train --resume runs/moons --epochs 120
 
 Exit codes:
   0    trained
-  1    trained, but the verification at the end failed
+  1    trained, but the verification at the end failed, or, with
+       --require-learned, the model did not learn
   2    bad input, or anything else that went wrong
   130  stopped by Ctrl-C or SIGTERM, the state saved: --resume goes on")]
 pub struct TrainArgs {
@@ -46,6 +53,15 @@ pub struct TrainArgs {
     /// The seed of everything random.
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
+    /// Cross-validates: trains in every fold on the others, then on all rows, for the median of the
+    /// folds' best epochs. Figures are mean and deviation over the folds' own rows.
+    #[arg(long, value_name = "K", conflicts_with_all = ["resume", "weights", "show_plan"])]
+    folds: Option<usize>,
+    /// Trains with this many seeds, from --seed on: a folder each, a table of mean and deviation, the
+    /// best marked.
+    #[arg(long, value_name = "N", conflicts_with_all = ["resume", "folds", "show_plan"],
+          value_parser = clap::value_parser!(u64).range(2..=1000))]
+    seeds: Option<u64>,
     /// Passes over the data.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     epochs: Option<u64>,
@@ -82,6 +98,9 @@ pub struct TrainArgs {
     /// against f64, and threads on a small batch; it takes a few seconds at most.
     #[arg(long)]
     no_verify: bool,
+    /// Exits with 1 where the model did not learn, as the last line says.
+    #[arg(long)]
+    require_learned: bool,
     /// Prints what a training step computes, in which order and into which buffers, and when every
     /// gradient is complete; nothing is trained.
     #[arg(long)]
@@ -199,55 +218,99 @@ pub fn run(args: TrainArgs) -> Result {
         print!("{plan}");
         return Ok(Outcome::Done);
     }
-    let session = Session::new(experiment)
-        .placed(placement)
-        .verified(!args.no_verify);
-    let resumed = args.resume.is_some();
-    let (session, run) = match (args.resume, args.out) {
-        (Some(run), _) => (session.resuming(&run), run),
-        (None, Some(run)) => (session.in_folder(&run), run),
-        (None, None) => {
-            let run = free_folder(&session.experiment().name);
-            (session.in_folder(&run), run)
+    let trainer = Trainer {
+        family,
+        placement,
+        verify: !args.no_verify,
+        require_learned: args.require_learned,
+        threads: args.threads,
+    };
+    if let Some(folds) = args.folds {
+        family.check_folds(&experiment, folds)?;
+        return many_runs::folds(&trainer, &experiment, folds, args.out.as_deref());
+    }
+    if let Some(seeds) = args.seeds {
+        return many_runs::seeds(&trainer, &experiment, seeds, args.out.as_deref());
+    }
+    let summary = match (args.resume, args.out) {
+        (Some(run), _) => trainer.train(experiment, &run, true, Findings::default())?,
+        (None, out) => {
+            let run = out.unwrap_or_else(|| free_folder(&experiment.name));
+            trainer.train(experiment, &run, false, Findings::default())?
         }
     };
-    let go_on = format!("retrograd train --resume {}", run.display());
-    signals::last_words(match resumed {
-        false => "stopped before the first step".to_string(),
-        true => format!("stopped before the next step; go on with: {go_on}"),
-    });
-    let mut progress = Progress::new(format!("stopped; go on with: {go_on}"));
-    let mut session = session
-        .observed_by(&mut progress)
-        .stopped_by(signals::stop());
-    let result = args.threads.install(|| family.train(&mut session));
-    drop(session);
-    drop(progress);
-    let summary = match result {
-        Err(error @ retrograd::Error::Interrupted { .. }) => {
-            let message = format!("{error}; go on with: {go_on}");
-            return Err(anyhow::Error::new(error).context(message));
+    Ok(trainer.outcome(&summary))
+}
+
+/// Trains experiments of a family, all in the same way.
+pub(super) struct Trainer {
+    family: &'static Family,
+    placement: Placement,
+    verify: bool,
+    require_learned: bool,
+    threads: super::Threads,
+}
+
+impl Trainer {
+    /// What the exit code says of a trained model.
+    pub(super) fn outcome(&self, summary: &Summary) -> Outcome {
+        let wrong = summary
+            .verification
+            .as_ref()
+            .is_some_and(Verification::failed);
+        let learned = !matches!(summary.verdict, Some(Verdict::NotLearned { .. }));
+        match wrong || (self.require_learned && !learned) {
+            true => Outcome::CheckFailed,
+            false => Outcome::Done,
         }
-        result => result?,
-    };
-    print_summary(&summary, &run);
-    log::event(
-        "done",
-        json!({
-            "run": run.display().to_string(),
-            "report": run.join("report.html").display().to_string(),
-            "summary": summary.to_json(),
-        }),
-    );
-    let failed = summary
-        .verification
-        .as_ref()
-        .is_some_and(Verification::failed);
-    Ok(if failed {
-        Outcome::CheckFailed
-    } else {
-        Outcome::Done
-    })
+    }
+
+    /// Trains in a folder, and says how it went.
+    pub(super) fn train(
+        &self,
+        experiment: Experiment,
+        run: &Path,
+        resume: bool,
+        added: Findings,
+    ) -> anyhow::Result<Summary> {
+        let session = Session::new(experiment)
+            .placed(self.placement.clone())
+            .verified(self.verify)
+            .with_findings(added);
+        let session = match resume {
+            true => session.resuming(run),
+            false => session.in_folder(run),
+        };
+        let go_on = format!("retrograd train --resume {}", run.display());
+        signals::last_words(match resume {
+            false => "stopped before the first step".to_string(),
+            true => format!("stopped before the next step; go on with: {go_on}"),
+        });
+        let mut progress = Progress::new(format!("stopped; go on with: {go_on}"));
+        let mut session = session
+            .observed_by(&mut progress)
+            .stopped_by(signals::stop());
+        let result = self.threads.install(|| self.family.train(&mut session));
+        drop(session);
+        drop(progress);
+        let summary = match result {
+            Err(error @ retrograd::Error::Interrupted { .. }) => {
+                let message = format!("{error}; go on with: {go_on}");
+                return Err(anyhow::Error::new(error).context(message));
+            }
+            result => result?,
+        };
+        print_summary(&summary, run);
+        log::event(
+            "done",
+            json!({
+                "run": run.display().to_string(),
+                "report": run.join("report.html").display().to_string(),
+                "summary": summary.to_json(),
+            }),
+        );
+        Ok(summary)
+    }
 }
 
 /// Where the steps are computed, and how.
@@ -282,7 +345,7 @@ fn placement(args: &TrainArgs) -> anyhow::Result<Placement> {
 }
 
 /// `runs/NAME`, or the first of `runs/NAME-2`, … that isn't there yet.
-fn free_folder(name: &str) -> PathBuf {
+pub(super) fn free_folder(name: &str) -> PathBuf {
     let folder = Path::new("runs");
     let numbered = (2..).map(|n| folder.join(format!("{name}-{n}")));
     std::iter::once(folder.join(name))
@@ -295,10 +358,15 @@ fn print_summary(summary: &Summary, run: &Path) {
     let json = summary.to_json();
     for (name, value) in json.as_object().into_iter().flatten() {
         // Whole numbers as they are; the file has all digits of the others.
-        match value.as_f64() {
-            Some(x) if value.is_f64() => println!("{name:20} {}", number(x)),
-            _ if value.is_null() || value.is_array() || value.is_object() => {}
-            _ => println!("{name:20} {}", log::plain(&value.to_string())),
+        let text = match value.as_f64() {
+            Some(x) if value.is_f64() => number(x),
+            _ if value.is_null() || value.is_array() || value.is_object() => continue,
+            _ => log::plain(&value.to_string()).into_owned(),
+        };
+        // Which data a measure is from, and which epoch.
+        match summary.source(name) {
+            Some(source) => println!("{name:20} {text:12} {}", source.sentence()),
+            None => println!("{name:20} {text}"),
         }
     }
     if let Some(verification) = &summary.verification {
@@ -306,4 +374,7 @@ fn print_summary(summary: &Summary, run: &Path) {
     }
     println!("{:20} {}", "run", run.display());
     println!("{:20} {}", "report", run.join("report.html").display());
+    if let Some(Verdict::NotLearned { why, advice }) = &summary.verdict {
+        println!("{:20} {why}; {advice}", "did not learn:");
+    }
 }

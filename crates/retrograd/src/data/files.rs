@@ -11,6 +11,19 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     crate::disk::read(path)
 }
 
+/// All of standard input, as far as a quarter of the memory that is free.
+pub(crate) fn read_stdin() -> Result<Vec<u8>> {
+    let most = budget::free() / 4;
+    let mut bytes = Vec::new();
+    let limited = std::io::stdin().lock().take(most.saturating_add(1));
+    read_into(limited, &mut bytes).map_err(Error::io(Path::new("standard input"), "read"))?;
+    if bytes.len() as u64 > most {
+        let problem = format!("goes on after {most} bytes, more than memory is kept for");
+        return Err(Error::refused("standard input", problem));
+    }
+    Ok(bytes)
+}
+
 /// The whole of a file. A device is refused: it may have no end. What else doesn't say how long it
 /// is (a named pipe) is read as far as a quarter of the memory that is free.
 pub(crate) fn read_bounded(path: &Path) -> Result<Vec<u8>> {

@@ -11,10 +11,12 @@
 mod array;
 pub mod csv;
 pub mod dataset;
+pub mod dates;
 pub mod denoise;
 mod digest;
 pub(crate) mod files;
 pub mod formula;
+pub mod frc;
 pub mod generate;
 pub mod idx;
 pub mod image;
@@ -27,6 +29,7 @@ pub mod prepare;
 pub mod quality;
 pub mod safetensors;
 pub mod spec;
+pub mod split;
 pub mod synthetic;
 #[cfg(test)]
 mod tests;

@@ -12,9 +12,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::csv::{Reading, Table};
+use super::csv::{Reading, Table, separator_words};
 use super::generate::Generate;
-use super::prepare::{Arrays, Missing, Named, Normalise, Preparation, TaskKind, training_rows};
+use super::prepare::{
+    Arrays, Missing, Named, Normalise, Preparation, TaskKind, Unknown, sample_classes,
+    training_rows,
+};
+use super::split::{Fold, Parts, Plan, Rule};
 use super::{Array, Batches, Dataset, Targets, files, idx, npy, safetensors};
 use crate::rng::Key;
 use crate::{Error, Result};
@@ -40,7 +44,8 @@ impl DataFormat {
         let name = name.to_lowercase();
         let plain = name.strip_suffix(".gz").unwrap_or(&name);
         let ends = |endings: &[&str]| endings.iter().any(|e| name.ends_with(e));
-        if ends(&[".csv", ".tsv", ".txt", ".data"]) {
+        let table = [".csv", ".tsv", ".txt", ".data", ".dat"];
+        if table.iter().any(|e| plain.ends_with(e)) {
             Ok(DataFormat::Csv)
         } else if ends(&[".npy"]) {
             Ok(DataFormat::Npy)
@@ -52,7 +57,7 @@ impl DataFormat {
             Err(Error::file(
                 path,
                 "the file's ending",
-                "got none that is known, needs .csv, .tsv, .txt, .data, .npy, .safetensors, .idx or …-ubyte (IDX also with .gz); or set `format`",
+                "got none that is known, needs .csv, .tsv, .txt, .data, .dat, .npy, .safetensors, .idx or …-ubyte (tables and IDX also with .gz); or set `format`",
             ))
         }
     }
@@ -115,6 +120,23 @@ pub struct DataSpec {
     /// The share of the samples that is kept for validation: 0.2, or 0 for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<f64>,
+    /// The share that neither trains nor chooses the epoch, for the figures that are reported; none
+    /// where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test: Option<f64>,
+    /// The test part is a fold of a cross-validation instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fold: Option<Fold>,
+    /// Whether every class gives its share to every part. Where it is left out the classes of a file
+    /// do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stratify: Option<bool>,
+    /// The column of rows that belong together: all of a group are in one part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// The column of dates, times or numbers that orders the rows: the latest are measured on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
     /// A file of its own for validation, in the same form as `file`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_file: Option<PathBuf>,
@@ -136,6 +158,9 @@ pub struct DataSpec {
     pub normalise_targets: Normalise,
     /// What happens to missing cells.
     pub missing: Missing,
+    /// What happens to categories of new data that training did not see.
+    #[serde(skip_serializing_if = "is_default")]
+    pub unknown: Unknown,
     /// Cells that hold no value, instead of the usual words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing_values: Option<Vec<String>>,
@@ -170,6 +195,11 @@ impl Default for DataSpec {
             task: None,
             classes: None,
             validation: None,
+            test: None,
+            fold: None,
+            stratify: None,
+            group: None,
+            time: None,
             validation_file: None,
             validation_targets_file: None,
             validation_weights_file: None,
@@ -178,6 +208,7 @@ impl Default for DataSpec {
             normalise: Normalise::None,
             normalise_targets: Normalise::None,
             missing: Missing::Error,
+            unknown: Unknown::default(),
             missing_values: None,
             separator: None,
             decimal: reading.decimal,
@@ -187,6 +218,10 @@ impl Default for DataSpec {
             max_categories: 256,
         }
     }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// `"a"` or `["a", "b"]`.
@@ -211,8 +246,10 @@ const VALIDATION: f64 = 0.2;
 pub struct Data {
     /// What is trained on.
     pub train: Dataset,
-    /// What is measured on, where there is any.
+    /// What chooses the epoch, where there is any.
     pub validation: Option<Dataset>,
+    /// What is kept for the figures that are reported, where there is any.
+    pub test: Option<Dataset>,
     /// What was learnt from the training data, for the checkpoint.
     pub preparation: Preparation,
     /// What was found out or decided, a line each, to be shown to the user.
@@ -270,7 +307,11 @@ impl DataSpec {
             }
             Source::Arrays(arrays) => (0..arrays.samples()?).collect(),
         };
-        let (training, held_out) = self.split(&usable, seed)?;
+        let Parts {
+            train: training,
+            validation: held_out,
+            test,
+        } = spec.split(&source, &usable, seed, &mut notes)?;
         let preparation = match &source {
             Source::Table(table) => Preparation::fit_table(spec, table, &usable, &training)?,
             Source::Arrays(arrays) => Preparation::fit_arrays(spec, arrays, &training)?,
@@ -283,7 +324,11 @@ impl DataSpec {
                 let w = join(&self.validation_weights_file);
                 let source = self.read(&base.join(file), y.as_deref(), w.as_deref())?;
                 let rows = match &source {
-                    Source::Table(table) => preparation.usable_rows(table, true)?,
+                    Source::Table(table) => {
+                        let rows = preparation.usable_rows(table, true)?;
+                        notes.extend(preparation.unseen(table, &rows)?);
+                        rows
+                    }
                     Source::Arrays(arrays) => {
                         if arrays.y.is_none() {
                             return Err(Error::invalid(
@@ -300,14 +345,34 @@ impl DataSpec {
             None if held_out.is_empty() => None,
             None => Some(preparation.apply(&source, &held_out)?),
         };
-        note_preparation(&mut notes, &preparation, &train, validation.as_ref());
+        let test = match test.is_empty() {
+            true => None,
+            false => Some(preparation.apply(&source, &test)?),
+        };
+        let parts = [Some(&train), validation.as_ref(), test.as_ref()];
+        note_preparation(&mut notes, &preparation, parts);
         Ok(Data {
             train,
             validation,
+            test,
             preparation,
             notes,
             shuffle: self.shuffle,
         })
+    }
+
+    /// What training would learn from a table that is read already, and its parts: what
+    /// [`DataSpec::load`] does, without the samples.
+    pub(crate) fn fit(&self, table: Table, seed: u64) -> Result<(Preparation, Parts, Table)> {
+        self.check()?;
+        let usable = training_rows(self, &table)?;
+        let source = Source::Table(table);
+        let parts = self.split(&source, &usable, seed, &mut Vec::new())?;
+        let Source::Table(table) = source else {
+            unreachable!("a table");
+        };
+        let preparation = Preparation::fit_table(self, &table, &usable, &parts.train)?;
+        Ok((preparation, parts, table))
     }
 
     /// What can be seen without reading a file.
@@ -326,15 +391,7 @@ impl DataSpec {
                 "one of the two",
             ));
         }
-        if let Some(share) = self.validation
-            && !(0.0..1.0).contains(&share)
-        {
-            return Err(Error::invalid(
-                "data.validation",
-                share,
-                "a share from 0 to below 1",
-            ));
-        }
+        self.check_split()?;
         if self.validation_file.is_some() && self.file.is_none() {
             return Err(Error::invalid(
                 "data.validation_file",
@@ -360,40 +417,128 @@ impl DataSpec {
             decimal: self.decimal,
             header: self.header,
             missing_values: self.missing_values.clone().unwrap_or(usual.missing_values),
+            grouped: false,
         }
     }
 
-    /// Training and validation parts of the usable samples, each in the file's order.
-    fn split(&self, usable: &[usize], seed: u64) -> Result<(Vec<usize>, Vec<usize>)> {
+    /// Shares that leave something, and one rule for the split.
+    fn check_split(&self) -> Result<()> {
+        let shares = [("validation", self.validation), ("test", self.test)];
+        for (name, share) in shares {
+            if let Some(share) = share
+                && !(0.0..1.0).contains(&share)
+            {
+                let needed = "a share from 0 to below 1";
+                return Err(Error::invalid(format!("data.{name}"), share, needed));
+            }
+        }
+        if let Some(fold) = &self.fold {
+            fold.check()?;
+        }
+        let rules = [
+            ("group", self.group.is_some()),
+            ("time", self.time.is_some()),
+            ("stratify", self.stratify == Some(true)),
+            ("shuffle = false", !self.shuffle),
+        ];
+        let named: Vec<&str> = rules.iter().filter(|r| r.1).map(|r| r.0).collect();
+        if named.len() > 1 {
+            return Err(Error::invalid(
+                "data",
+                named.join(" and "),
+                "one of them to split by",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The parts of the usable samples, each in the file's order.
+    fn split(
+        &self,
+        source: &Source,
+        usable: &[usize],
+        seed: u64,
+        notes: &mut Vec<String>,
+    ) -> Result<Parts> {
+        let rule = self.split_rule(source, usable)?;
         let share = match self.validation_file {
             Some(_) => 0.0,
             None => self.validation.unwrap_or(VALIDATION),
         };
-        let n = usable.len();
-        if share == 0.0 {
-            return Ok((usable.to_vec(), Vec::new()));
+        let plan = Plan {
+            rule: &rule,
+            validation: share,
+            test: self.test.unwrap_or(0.0),
+            fold: self.fold,
+            key: Key::new(self.split_seed.unwrap_or(seed)),
+        };
+        let parts = plan.parts(usable.len())?;
+        let by = match (&rule, &self.group, &self.time) {
+            _ if parts.validation.len() + parts.test.len() == 0 => None,
+            (Rule::Groups(groups), Some(name), _) => Some(format!(
+                "split by the {} groups of {name:?}: each is in one part",
+                1 + groups.iter().max().map_or(0, |&g| g as usize)
+            )),
+            (Rule::Time(_), _, Some(name)) => Some(format!(
+                "split by {name:?}: the latest rows are measured on"
+            )),
+            (Rule::Stratified(_), ..) => {
+                Some("split by class: every part has its share of each".to_string())
+            }
+            _ => None,
+        };
+        notes.extend(by);
+        let at = |part: Vec<usize>| part.into_iter().map(|i| usable[i]).collect();
+        Ok(Parts {
+            train: at(parts.train),
+            validation: at(parts.validation),
+            test: at(parts.test),
+        })
+    }
+
+    /// What keeps the usable samples together or apart.
+    fn split_rule(&self, source: &Source, usable: &[usize]) -> Result<Rule> {
+        let table = |key: &str| match source {
+            Source::Table(table) => Ok(table),
+            Source::Arrays(_) => Err(Error::invalid(
+                format!("data.{key}"),
+                "arrays",
+                "a table with such a column",
+            )),
+        };
+        if let Some(name) = &self.group {
+            let table = table("group")?;
+            let column = table.column(name)?;
+            let mut numbers = std::collections::HashMap::new();
+            let number = |&row: &usize| {
+                let next = numbers.len() as u32;
+                *numbers.entry(table.cell(row, column)).or_insert(next)
+            };
+            return Ok(Rule::Groups(usable.iter().map(number).collect()));
         }
-        if n < 2 {
-            return Err(Error::invalid(
-                "data.validation",
-                format!("a share of {n} sample"),
-                "at least 2 samples to split, or `validation = 0`",
-            ));
+        if let Some(name) = &self.time {
+            let table = table("time")?;
+            let column = table.column(name)?;
+            return Ok(Rule::Time(table.times(column, usable)?));
         }
-        let held_out = ((n as f64 * share).round() as usize).clamp(1, n - 1);
-        let mut order = usable.to_vec();
-        if self.shuffle {
-            let key = Key::new(self.split_seed.unwrap_or(seed)).purpose("split");
-            key.stream().shuffle(&mut order);
+        if !self.shuffle {
+            return Ok(Rule::InOrder);
         }
-        let mut validation = order.split_off(n - held_out);
-        order.sort_unstable();
-        validation.sort_unstable();
-        Ok((order, validation))
+        // Generated data is balanced as it is made.
+        if self.stratify.unwrap_or(self.generate.is_none())
+            && let Some(classes) = sample_classes(self, source, usable)?
+        {
+            return Ok(Rule::Stratified(classes));
+        }
+        Ok(Rule::Random)
     }
 
     fn read(&self, file: &Path, y: Option<&Path>, w: Option<&Path>) -> Result<Source> {
-        let format_of = |path: &Path| self.format.map_or_else(|| DataFormat::of(path), Ok);
+        let format_of = |path: &Path| match self.format {
+            Some(format) => Ok(format),
+            None if path.ends_with("-") => Ok(DataFormat::Csv),
+            None => DataFormat::of(path),
+        };
         let format = format_of(file)?;
         if let (DataFormat::Csv | DataFormat::Safetensors, Some(extra)) = (format, y.or(w)) {
             return Err(Error::file(
@@ -417,7 +562,12 @@ impl DataSpec {
             Ok(Named::new(path, None, array))
         };
         match format {
-            DataFormat::Csv => Ok(Source::Table(Table::read(file, &self.reading())?)),
+            DataFormat::Csv => {
+                // `-`, in whichever folder the experiment is, is standard input.
+                let stdin = file.ends_with("-");
+                let file = if stdin { Path::new("-") } else { file };
+                Ok(Source::Table(Table::read(file, &self.reading())?))
+            }
             // One array of samples × columns, the target among them.
             DataFormat::Npy if y.is_none() && !self.targets.is_empty() => {
                 Ok(Source::Table(Table::from_array(file, &npy::read(file)?)?))
@@ -463,12 +613,13 @@ impl Preparation {
 
 fn note_table(notes: &mut Vec<String>, table: &Table) {
     notes.push(format!(
-        "{}: {} rows, {} columns, separated by {:?}",
+        "{}: {} rows, {} columns, separated by {}",
         table.path().display(),
         table.rows(),
         table.columns().len(),
-        table.separator()
+        separator_words(table.separator())
     ));
+    notes.extend_from_slice(table.notes());
     let nameless = table.columns().iter().filter(|c| c.is_empty()).count();
     if nameless > 0 {
         notes.push(format!("{nameless} columns without a name are not used"));
@@ -478,12 +629,12 @@ fn note_table(notes: &mut Vec<String>, table: &Table) {
 fn note_preparation(
     notes: &mut Vec<String>,
     preparation: &Preparation,
-    train: &Dataset,
-    validation: Option<&Dataset>,
+    [train, validation, test]: [Option<&Dataset>; 3],
 ) {
+    let test = test.map_or(String::new(), |t| format!(", {} for the test", t.len()));
     notes.push(format!(
-        "{} training samples, {} for validation; inputs {:?}, {}",
-        train.len(),
+        "{} training samples, {} for validation{test}; inputs {:?}, {}",
+        train.map_or(0, Dataset::len),
         validation.map_or(0, Dataset::len),
         preparation.sample_shape,
         match preparation.task() {
@@ -498,7 +649,7 @@ fn note_preparation(
             files::list(names.iter().map(String::as_str))
         ));
     }
-    if let Targets::Classes { classes, .. } = train.targets() {
+    if let Some(Targets::Classes { classes, .. }) = train.map(Dataset::targets) {
         for (class, name) in preparation.classes().iter().enumerate() {
             if !classes.iter().any(|&c| c as usize == class) {
                 notes.push(format!("class {name:?} has no training sample"));

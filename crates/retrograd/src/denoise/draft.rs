@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::{DenoiseDataSpec, DenoiserSpec};
 use crate::data::denoise::Method;
-use crate::data::image::{ImageFile, Spool};
+use crate::data::image::{ImageFile, Rect, Spool};
+use crate::data::quality::correlation;
 use crate::family::draft::{Draft, InitOptions, Place, counted, list, quoted, some, thousands};
 use crate::{Error, Result};
 
@@ -15,8 +16,10 @@ const ENDINGS: [&str; 8] = [
     ".mrc", ".mrcs", ".mrc.gz", ".mrcs.gz", ".png", ".tif", ".tiff", ".npy",
 ];
 /// Words in the names of two files of the same scene, and what they are to each other.
-const PAIRS: [(&str, &str, Method); 5] = [
+const PAIRS: [(&str, &str, Method); 6] = [
     ("odd", "even", Method::Noise2noise),
+    // As MotionCor writes them.
+    ("odd", "evn", Method::Noise2noise),
     ("half1", "half2", Method::Noise2noise),
     ("half_1", "half_2", Method::Noise2noise),
     ("noisy", "clean", Method::Supervised),
@@ -28,6 +31,9 @@ const SMALLEST: usize = 16;
 const BATCH: usize = 8;
 /// Optimizer steps after which the small network has learnt most of what it can.
 const STEPS: usize = 2_000;
+/// Below this correlation of an image with its partner noise is so strong that a pixel's
+/// neighbourhood must be wide: three convolutions see 7 pixels, and a Gaussian filter is better.
+const WEAK: f64 = 0.2;
 
 /// Looks at a folder and drafts its experiment.
 pub(super) fn draft(options: &InitOptions, place: &Place) -> Result<Option<Draft>> {
@@ -115,6 +121,7 @@ fn folder_of_images(folder: &Path, place: &Place) -> Result<Draft> {
     for warning in &found.warnings {
         findings.push(("warning", warning.clone()));
     }
+    findings.push(("network", found.reason()));
     findings.push(("patches", format!("{patch} × {patch} pixels")));
     let first = &pairing.inputs[0];
     let ending = ending(first).unwrap_or(".mrc");
@@ -136,7 +143,7 @@ fn ending(path: &Path) -> Option<&'static str> {
 }
 
 /// The images of a folder, in alphabetical order.
-fn images_in(folder: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn images_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).map_err(Error::io(folder, "read the folder"))?;
     let mut files = Vec::new();
     for entry in entries {
@@ -288,9 +295,32 @@ struct Found {
     sizes: BTreeSet<(usize, usize)>,
     stacks: usize,
     warnings: Vec<String>,
+    /// The correlation of the first pair, where there are pairs.
+    correlation: Option<f64>,
 }
 
 impl Found {
+    /// The network that pays for this much signal.
+    fn architecture(&self) -> &'static str {
+        match self.correlation {
+            Some(r) if r < WEAK => "unet",
+            _ => "simple-cnn",
+        }
+    }
+
+    /// Why that network.
+    fn reason(&self) -> String {
+        match self.correlation {
+            Some(r) if r < WEAK => format!(
+                "unet: a weak signal (the first two correlate by {r:.3}) needs a wide view"
+            ),
+            Some(r) => format!("simple-cnn: a strong signal (the first two correlate by {r:.3})"),
+            None => "simple-cnn: without pairs the signal can't be measured; unet sees more where \
+                     it is weak"
+                .to_string(),
+        }
+    }
+
     fn open(pairing: &Pairing) -> Result<Self> {
         let mut found = Found {
             files: 0,
@@ -300,6 +330,7 @@ impl Found {
             sizes: BTreeSet::new(),
             stacks: 0,
             warnings: Vec::new(),
+            correlation: first_correlation(pairing)?,
         };
         for (i, path) in pairing.inputs.iter().chain(&pairing.targets).enumerate() {
             // A spool for each: what was unpacked goes with it.
@@ -336,6 +367,30 @@ impl Found {
         };
         format!("{of} of {}", some(sizes.iter().map(String::as_str)))
     }
+}
+
+/// How an image correlates with its partner, in their middles.
+fn first_correlation(pairing: &Pairing) -> Result<Option<f64>> {
+    const LOOKED_AT: usize = 1024;
+    let (Some(a), Some(b)) = (pairing.inputs.first(), pairing.targets.first()) else {
+        return Ok(None);
+    };
+    let spool = Spool::new()?;
+    let [a, b] = [ImageFile::open(a, &spool)?, ImageFile::open(b, &spool)?];
+    if (a.width, a.height) != (b.width, b.height) {
+        return Ok(None);
+    }
+    let (width, height) = (a.width.min(LOOKED_AT), a.height.min(LOOKED_AT));
+    let window = Rect {
+        x: (a.width - width) / 2,
+        y: (a.height - height) / 2,
+        width,
+        height,
+    };
+    let mut pixels = [vec![0.0; window.pixels()], vec![0.0; window.pixels()]];
+    a.read_window(0, window, &mut pixels[0])?;
+    b.read_window(0, window, &mut pixels[1])?;
+    Ok(Some(correlation(&pixels[0], &pixels[1])))
 }
 
 /// The lists of a pairing as the file writes them: patterns where two patterns say the same.
@@ -461,9 +516,10 @@ fn text(
          \n\
          [model]\n\
          family = \"denoise\"\n\
-         # Three convolutions, 2,625 parameters. \"deep-12\" (93,089) and \"unet\" can remove more\n\
-         # noise, and take longer.\n\
-         architecture = \"simple-cnn\"\n\
+         # {reason}.\n\
+         # \"simple-cnn\" has three convolutions and 2,625 parameters; \"deep-12\" (93,089) and \"unet\"\n\
+         # can remove more noise, and take longer.\n\
+         architecture = \"{architecture}\"\n\
          \n\
          [data]\n\
          {sources}\
@@ -477,6 +533,8 @@ fn text(
          loss = \"mse\"\n\
          optimizer = {{ kind = \"adam\", lr = 2e-3 }}\n\
          schedule = {{ kind = \"cosine\" }}\n",
+        reason = found.reason(),
+        architecture = found.architecture(),
         file = place.file.display(),
         name = place.name,
         quoted_name = quoted(&place.name),

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{DenoiseTask, Denoiser};
+use crate::data::frc::RingCorrelation;
 use crate::data::image::{ImageFile, Spool};
 use crate::data::quality::{Quality, compare};
 use crate::family::{Console, ExportOptions, Family, RunOptions};
@@ -46,12 +47,13 @@ fn export(_: &Experiment, options: &ExportOptions, console: &mut dyn Console) ->
 
 /// Denoises files of any size into a folder, tile by tile.
 fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console) -> Result<()> {
+    let options = &with_folders(options)?;
     let inputs = &options.inputs;
     check(options)?;
     let (folder, outputs) = outputs(options)?;
     options.check_outputs(&outputs)?;
     let denoiser = Denoiser::open(&options.run)?;
-    let folder = folder.map(Folder::create).transpose()?;
+    let folders = folders_for(folder, &outputs)?;
     let plan = denoiser.plan(options.memory_mib.saturating_mul(1 << 20))?;
     let label = format!(
         "retrograd {}: denoised by {}",
@@ -72,7 +74,7 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
         console.rows(input, rows, rows);
         console.value("denoised", &output.display());
     }
-    drop(folder);
+    drop(folders);
     for ((input, output), reference) in inputs.iter().zip(&outputs).zip(&options.reference) {
         console.line(&format!(
             "{} against {}",
@@ -94,10 +96,35 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
                 let quality = quality(&pair[0], &pair[1])?;
                 let correlation = format!("{:.6}", quality.correlation);
                 console.value(&format!("odd/even {name}"), &correlation);
+                say_rings(name, &pair[0], &pair[1], console)?;
             }
         }
     }
     Ok(())
+}
+
+/// With `--halves`, two folders stand for the files of equal names in them, by turns. Results of one
+/// name go into folders of the halves' names.
+fn with_folders(options: &RunOptions) -> Result<RunOptions> {
+    let mut options = options.clone();
+    let [a, b] = &options.inputs[..] else {
+        return Ok(options);
+    };
+    if !options.halves || !a.is_dir() || !b.is_dir() {
+        return Ok(options);
+    }
+    let files = super::draft::images_in(a)?;
+    let pairs = files.into_iter().filter_map(|file| {
+        let other = b.join(file.file_name()?);
+        other.is_file().then_some([file, other])
+    });
+    let inputs: Vec<PathBuf> = pairs.flatten().collect();
+    if inputs.is_empty() {
+        let problem = format!("{} and {} have no images of equal names", a.display(), b.display());
+        return Err(Error::refused("--halves", problem));
+    }
+    options.inputs = inputs;
+    Ok(options)
 }
 
 fn check(options: &RunOptions) -> Result<()> {
@@ -143,6 +170,19 @@ impl Drop for Folder {
     }
 }
 
+/// The folders that results go into, the inner ones first.
+fn folders_for(folder: Option<PathBuf>, outputs: &[PathBuf]) -> Result<Vec<Folder>> {
+    let Some(folder) = folder else {
+        return Ok(Vec::new());
+    };
+    let parents = outputs.iter().filter_map(|output| output.parent());
+    let mut all: Vec<&Path> = parents.chain([folder.as_path()]).collect();
+    all.sort_unstable();
+    all.dedup();
+    let inner_first = all.into_iter().rev().map(Path::to_path_buf);
+    inner_first.map(Folder::create).collect()
+}
+
 /// Where every input's result goes, and the folder that is needed for it: `--out` is a file where
 /// there is one input and the name has the input's ending.
 fn outputs(options: &RunOptions) -> Result<(Option<PathBuf>, Vec<PathBuf>)> {
@@ -151,7 +191,7 @@ fn outputs(options: &RunOptions) -> Result<(Option<PathBuf>, Vec<PathBuf>)> {
     let ending = |path: &Path| path.extension().map(|e| e.to_ascii_lowercase());
     let image = ending(&out).is_some_and(|e| ENDINGS.iter().any(|&known| e == known));
     if out.is_dir() || !image {
-        let outputs = output_names(&options.inputs, &out)?;
+        let outputs = output_names(&options.inputs, &out, options.halves)?;
         return Ok((Some(out), outputs));
     }
     let [input] = &options.inputs[..] else {
@@ -180,9 +220,18 @@ const ENDINGS: [&str; 9] = [
     "mrc", "mrcs", "map", "rec", "st", "png", "tif", "tiff", "npy",
 ];
 
-/// Where every input's result goes in a folder: under its own name.
-fn output_names(inputs: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>> {
+/// Where every input's result goes in a folder: under its own name; halves of one name into folders
+/// of their own folders' names.
+fn output_names(inputs: &[PathBuf], folder: &Path, halves: bool) -> Result<Vec<PathBuf>> {
     let mut outputs: Vec<PathBuf> = Vec::new();
+    let equal = |pair: &[PathBuf]| pair.len() == 2 && pair[0].file_name() == pair[1].file_name();
+    if halves && inputs.chunks(2).any(equal) {
+        for input in inputs {
+            let own = input.parent().and_then(Path::file_name).unwrap_or_default();
+            outputs.push(folder.join(own).join(input.file_name().unwrap_or_default()));
+        }
+        return Ok(outputs);
+    }
     for input in inputs {
         let Some(name) = input.file_name() else {
             return Err(Error::refused(
@@ -211,6 +260,22 @@ fn quality(image: &Path, reference: &Path) -> Result<Quality> {
     let image = ImageFile::open(image, &spool)?;
     let reference = ImageFile::open(reference, &spool)?;
     compare((&image, 0), (&reference, 0), None)
+}
+
+/// Where the Fourier ring correlation of two files falls below 0.5 and 0.143.
+fn say_rings(name: &str, a: &Path, b: &Path, console: &mut dyn Console) -> Result<()> {
+    let spool = Spool::new()?;
+    let a = ImageFile::open(a, &spool)?.read_section(0)?;
+    let b = ImageFile::open(b, &spool)?.read_section(0)?;
+    let rings = RingCorrelation::of(&a, &b)?;
+    for threshold in [0.5, 0.143] {
+        let at = match rings.crossing(threshold) {
+            Some(pixels) => format!("{pixels:.2} pixels"),
+            None => "nowhere below".to_string(),
+        };
+        console.value(&format!("FRC {threshold} {name}"), &at);
+    }
+    Ok(())
 }
 
 fn say_quality(name: &str, quality: &Quality, console: &mut dyn Console) {

@@ -9,6 +9,7 @@ use super::infer::{Denoiser, TilePlan};
 use super::{DenoiserSpec, network_spec};
 use crate::budget::{self, Demand};
 use crate::data::denoise::{DenoiseBatches, Method};
+use crate::data::frc::RingCorrelation;
 use crate::data::image::{Format, Image, ImageFile, Rect};
 use crate::data::mrc::{Header, MrcMode};
 use crate::data::patches::{PatchSpec, Plane, Scene, split_by_file};
@@ -16,7 +17,7 @@ use crate::data::quality::{compare, correlation};
 use crate::loss_image::ImageLoss;
 use crate::network::{LayerSpec, Network};
 use crate::train::{
-    Content, Example, Experiment, Figure, Findings, Metrics, Specimen, Task, TrainSpec,
+    Content, Example, Experiment, Figure, Findings, MeasuredOn, Metrics, Specimen, Task, TrainSpec,
 };
 use crate::{Error, Loss, Model, Pass, Result, Target};
 
@@ -371,6 +372,19 @@ impl Task for DenoiseTask {
         Ok(metrics)
     }
 
+    fn measured_on(&self, figure: &str) -> Option<MeasuredOn> {
+        let part = match figure.split('_').next()? {
+            "train" => "training patches",
+            "validation" | "gain" => "validation patches",
+            "psnr" | "ssim" | "odd" | "frc" | "resolution" => match self.shown_is_validation {
+                true => return Some(MeasuredOn::part("validation", Some((1, "images")))),
+                false => return Some(MeasuredOn::part("training", Some((1, "images")))),
+            },
+            _ => return None,
+        };
+        Some(MeasuredOn::part(part, None))
+    }
+
     /// A corner of the first patch, with the network for images of that size.
     fn specimen(&mut self) -> Result<Specimen<Network>> {
         let mut example = None;
@@ -445,6 +459,7 @@ impl Task for DenoiseTask {
             panels.push(("clean", clean.clone()));
         }
         let mut halves = Vec::new();
+        let mut curves = None;
         if let (Method::Noise2noise, Some(even)) = (self.method, &self.shown.target) {
             let (noisy_even, denoised_even) = Self::denoised(&denoiser, &plan, even)?;
             halves.push(("odd", noisy.clone()));
@@ -453,6 +468,18 @@ impl Task for DenoiseTask {
             let after = correlation(&denoised.pixels, &denoised_even.pixels);
             put("odd_even_correlation_before", before);
             put("odd_even_correlation_after", after);
+            let rings = [
+                RingCorrelation::of(&noisy, &noisy_even)?,
+                RingCorrelation::of(&denoised, &denoised_even)?,
+            ];
+            for (name, rings) in ["before", "after"].iter().zip(&rings) {
+                for threshold in [0.5, 0.143] {
+                    // Nowhere below: as fine as pixels are.
+                    let pixels = rings.crossing(threshold).unwrap_or(2.0);
+                    put(&format!("frc_{threshold}_pixels_{name}"), pixels);
+                }
+            }
+            curves = Some(rings);
             for (name, value) in [("odd/even, before", before), ("odd/even, after", after)] {
                 let dash = "–".to_string();
                 rows.push(vec![
@@ -486,6 +513,9 @@ impl Task for DenoiseTask {
             ),
             content: Content::Png(png),
         });
+        if let Some(rings) = &curves {
+            findings.figures.push(ring_figure(rings));
+        }
         if !rows.is_empty() {
             findings.figures.push(Figure {
                 title: "Quality".to_string(),
@@ -500,6 +530,60 @@ impl Task for DenoiseTask {
             });
         }
         Ok(findings)
+    }
+}
+
+/// The ring correlation of two halves, before and after, as curves over the frequency.
+fn ring_figure(rings: &[RingCorrelation; 2]) -> Figure {
+    const WIDTH: f64 = 640.0;
+    const HEIGHT: f64 = 280.0;
+    let (left, bottom) = (44.0, HEIGHT - 36.0);
+    let place = |share: f64, value: f64| {
+        let x = left + share * (WIDTH - left - 12.0);
+        (x, bottom - value.clamp(0.0, 1.0) * (bottom - 14.0))
+    };
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+         font-family=\"system-ui, sans-serif\" font-size=\"12\" fill=\"currentColor\">"
+    );
+    for value in [0.0, 0.143, 0.5, 1.0] {
+        let ((x0, y), (x1, _)) = (place(0.0, value), place(1.0, value));
+        svg += &format!(
+            "<path d=\"M{x0:.1} {y:.1}H{x1:.1}\" stroke=\"currentColor\" opacity=\"0.25\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{value}</text>",
+            x0 - 6.0,
+            y + 4.0
+        );
+    }
+    let colours = ["#8a8f98", "#2f7fd6"];
+    for ((rings, colour), name) in rings.iter().zip(colours).zip(["before", "after"]) {
+        let count = rings.rings.len() as f64;
+        let points = rings.rings.iter().enumerate().map(|(i, &value)| {
+            let (x, y) = place((i + 1) as f64 / count, value);
+            format!("{x:.1},{y:.1}")
+        });
+        let points = points.collect::<Vec<_>>().join(" ");
+        svg += &format!(
+            "<polyline points=\"{points}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.8\">\
+             <title>{name}</title></polyline>"
+        );
+    }
+    for (i, (name, colour)) in ["before", "after"].iter().zip(colours).enumerate() {
+        let x = WIDTH - 150.0 + 70.0 * i as f64;
+        svg += &format!("<text x=\"{x}\" y=\"26\" fill=\"{colour}\">{name}</text>");
+    }
+    svg += &format!(
+        "<text x=\"{left}\" y=\"{y}\">coarse</text><text x=\"{x}\" y=\"{y}\" \
+         text-anchor=\"end\">2 pixels a period</text></svg>",
+        x = WIDTH - 12.0,
+        y = HEIGHT - 12.0
+    );
+    Figure {
+        title: "Fourier ring correlation".to_string(),
+        caption: "How much the two halves share, from coarse to fine detail, before denoising and \
+                  after. One network for both halves adds its own bias to what they share."
+            .to_string(),
+        content: Content::Svg(svg),
     }
 }
 

@@ -64,7 +64,10 @@ pub struct Place {
 impl Place {
     /// Beside the current folder's other files, or where `out` says.
     pub fn new(data: &Path, out: Option<&Path>) -> Result<Self> {
-        let data = real(data, "cannot be read")?;
+        let data = match data == Path::new("-") {
+            true => PathBuf::from("table.csv"),
+            false => real(data, "cannot be read")?,
+        };
         let stem = if data.is_dir() {
             data.file_name()
         } else {
@@ -92,6 +95,10 @@ impl Place {
 
     /// A path as the file will name it: relative where the data is near, absolute elsewhere.
     pub fn relative(&self, path: &Path) -> Result<String> {
+        if path == Path::new("-") {
+            // Standard input, for training, too.
+            return Ok("-".into());
+        }
         let path = real(path, "cannot be read")?;
         let shared = path
             .components()

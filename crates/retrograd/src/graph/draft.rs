@@ -6,8 +6,7 @@ use std::path::Path;
 use super::data::{EdgeListFiles, NodeData, Split, read_edge_list, read_unlabelled};
 use super::task::{LinkTask, NodeTask, Predict};
 use super::{EdgeRule, Graph};
-use crate::data::csv::{Kind, Reading, Table};
-use crate::family::draft::{Draft, InitOptions, Place, counted, quoted, thousands};
+use crate::family::draft::{Draft, InitOptions, Place, counted, quoted, some, thousands};
 use crate::train::Experiment;
 use crate::{Error, Result};
 
@@ -30,17 +29,12 @@ fn edge_list(
     directed: bool,
     place: &Place,
 ) -> Result<Draft> {
-    let (Some(features), Some(labels)) = (features, labels) else {
-        let needed = if features.is_none() {
-            "--features FILE: a row per node, in the order of the nodes' numbers"
-        } else {
-            "--labels FILE, a class per node in the order of the nodes' numbers, or --links to \
-             predict links"
-        };
+    let Some(labels) = labels else {
+        let needed = "--labels FILE, a class per node in the order of the nodes' numbers or beside \
+                      their names, or --links to predict links";
         return Err(Error::refused("init", format!("a graph needs {needed}")));
     };
-    check_labels(labels)?;
-    let mut files = everything(edges, Some(features), Some(labels));
+    let mut files = everything(edges, features, Some(labels));
     let data = read_edge_list(&files, 0)?;
     let traits = Traits::of(data.batch.graph());
     files.undirected = !traits.symmetric && !directed;
@@ -55,6 +49,7 @@ fn edge_list(
         data: &data,
         traits: &traits,
         undirected: files.undirected,
+        has_features: features.is_some(),
     };
     let text = found.text(edges, features, labels, place)?;
     // As training will read it.
@@ -73,13 +68,34 @@ struct Found<'a> {
     data: &'a NodeData,
     traits: &'a Traits,
     undirected: bool,
+    has_features: bool,
 }
 
 impl Found<'_> {
     /// The experiment.
-    fn text(&self, edges: &Path, features: &Path, labels: &Path, place: &Place) -> Result<String> {
+    fn text(
+        &self,
+        edges: &Path,
+        features: Option<&Path>,
+        labels: &Path,
+        place: &Place,
+    ) -> Result<String> {
         let (data, traits) = (self.data, self.traits);
-        let width = data.batch.width();
+        let (width, embedding) = match features {
+            Some(_) => (
+                format!("features = {}\n", data.batch.width()),
+                String::new(),
+            ),
+            // Nodes are known by themselves alone.
+            None => (
+                String::new(),
+                format!(
+                    "{{ kind = \"embedding\", vocabulary = {}, out = 32 }},  # a row to learn for \
+                     every node\n  ",
+                    data.split.len()
+                ),
+            ),
+        };
         let classes = data.class_names.len();
         let weighted = data.batch.edge_weights().is_some();
         let hidden = if data.split.len() < 1_000 { 16 } else { 32 };
@@ -97,12 +113,12 @@ impl Found<'_> {
         }
         let text = format!(
             "{head}\
-         features = {width}\n\
+         {width}\
          {edge_weight}\
          # Two graph convolutions: every node sees its neighbours, and theirs. \"sage\" and \"gat\"\n\
          # are other kinds.\n\
          layers = [\n  \
-           {{ kind = \"dropout\", p = 0.5 }},\n  \
+           {embedding}{{ kind = \"dropout\", p = 0.5 }},\n  \
            {{ kind = \"gcn\", out = {hidden} }},\n  \
            {{ kind = \"relu\" }},\n  \
            {{ kind = \"dropout\", p = 0.5 }},\n  \
@@ -113,8 +129,8 @@ impl Found<'_> {
          # Of the nodes with a class 60 % train, 20 % validate and 20 % test, drawn from the seed.\n\
          kind = \"edge_list\"\n\
          edges = {edges}\n\
-         features = {features}\n\
-         labels = {labels}       # a class per node, 0 and up; -1 where it is not known\n\
+         {features}\
+         labels = {labels}       # a class per node; -1 or nothing where it is not known\n\
          {rules}\
          \n\
          [train]\n\
@@ -126,12 +142,15 @@ impl Found<'_> {
                 place
             ),
             edge_weight = if weighted {
-                "edge_weight = true      # the third column\n"
+                "edge_weight = true      # the edges' weights\n"
             } else {
                 ""
             },
             edges = quoted(&place.relative(edges)?),
-            features = quoted(&place.relative(features)?),
+            features = match features {
+                Some(path) => format!("features = {}\n", quoted(&place.relative(path)?)),
+                None => String::new(),
+            },
             labels = quoted(&place.relative(labels)?),
         );
         Ok(text)
@@ -146,17 +165,22 @@ impl Found<'_> {
         let mut findings = vec![(
             "graph",
             format!(
-                "{}, {}{}, {} features a node",
+                "{}, {}{}, {}",
                 counted(data.split.len(), "node"),
                 counted(data.batch.graph().edges(), "edge"),
                 if weighted { " with weights" } else { "" },
-                thousands(data.batch.width())
+                match self.has_features {
+                    true => format!("{} features a node", thousands(data.batch.width())),
+                    false => "no features: an embedding learns 32 numbers a node".to_string(),
+                }
             ),
         )];
+        findings.extend(data.notes.iter().map(|note| ("reading", note.clone())));
         findings.push((
             "predicts",
             format!(
-                "the class of a node, one of {classes}; known for {}",
+                "the class of a node, one of {classes} ({}); known for {}",
+                some(data.class_names.iter().map(String::as_str)),
                 thousands(known)
             ),
         ));
@@ -188,6 +212,8 @@ impl Found<'_> {
 fn everything(edges: &Path, features: Option<&Path>, labels: Option<&Path>) -> EdgeListFiles {
     EdgeListFiles {
         edges: edges.to_path_buf(),
+        weight: None,
+        edge_features: Vec::new(),
         features: features.map(Path::to_path_buf),
         labels: labels.map(Path::to_path_buf),
         predict: Predict::Nodes,
@@ -309,6 +335,8 @@ fn links(edges: &Path, features: Option<&Path>, place: &Place) -> Result<Draft> 
         "graph",
         format!("{}, {}", counted(nodes, "node"), counted(count, "link")),
     )];
+    let (_, notes) = super::data::node_names(&files)?;
+    findings.extend(notes.into_iter().map(|note| ("reading", note)));
     findings.push(("predicts", "whether two nodes are linked".to_string()));
     if weighted {
         findings.push((
@@ -328,27 +356,6 @@ fn links(edges: &Path, features: Option<&Path>, place: &Place) -> Result<Draft> 
         findings,
         inputs: String::new(),
     })
-}
-
-/// Labels of text get a word of their own: the reader knows numbers only.
-fn check_labels(path: &Path) -> Result<()> {
-    if path.extension().is_some_and(|e| e == "npy") {
-        return Ok(());
-    }
-    let table = Table::read(path, &Reading::default())?;
-    if table.columns().len() == 1
-        && let Kind::Text | Kind::Mixed { .. } = table.kind(0, 0..table.rows())
-    {
-        let text =
-            (0..table.rows()).find(|&row| table.reading().number(table.cell(row, 0)).is_none());
-        let row = text.unwrap_or(0);
-        return Err(Error::invalid(
-            format!("{}: {}", path.display(), table.line(row)),
-            format!("{:?}", table.cell(row, 0)),
-            "the number of a class, 0 and up, or -1 where it is not known",
-        ));
-    }
-    Ok(())
 }
 
 /// What decides how edges are read.

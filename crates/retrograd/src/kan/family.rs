@@ -10,6 +10,7 @@ pub const FAMILY: Family = Family {
     train: Some(train),
     run: Some(|_, options, console| crate::network::family::predict(options, console, trained_kan)),
     export: Some(export),
+    folds: true,
     auto_batch: Some(|experiment, placement, console| {
         crate::network::family::auto_batch(super::task(experiment), placement, console)
     }),

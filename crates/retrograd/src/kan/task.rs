@@ -190,6 +190,7 @@ fn made(experiment: &Experiment, parts: [Dataset; 2], scoring: Scoring) -> Resul
         batches: Batches::new(train.len(), batch, spec.seed)?,
         train,
         validation: Some(validation),
+        test: None,
         scoring,
         notes: Vec::new(),
     })

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::hard::Program;
 use super::patterns::{self, Goal, LogicData, StartState};
+use super::rule::Rule;
 use super::{BitGrid, BoundaryCondition, HardCircuit, LogicSpec, NGrid};
 use crate::Result;
 use crate::rng::{Key, Stream};
@@ -31,7 +32,7 @@ impl Player {
         let mut stream = key.stream();
         match start {
             StartState::Random => grid.randomise(&mut stream),
-            StartState::Zeros => {}
+            StartState::Zeros | StartState::Bitmap => {}
             StartState::Centre => {
                 for c in 0..circuit.channels {
                     grid.set(0, height / 2, width / 2, c, true);
@@ -45,6 +46,28 @@ impl Player {
             stream,
             fire: Vec::new(),
         })
+    }
+
+    /// A grid of a size at an experiment's start; from random bits for rules of life.
+    pub fn of_data(
+        circuit: &HardCircuit,
+        data: &LogicData,
+        fire_rate: f64,
+        size: [usize; 2],
+        key: Key,
+    ) -> Result<Self> {
+        let start = match (data.target, data.start) {
+            (_, StartState::Bitmap) => StartState::Bitmap,
+            (Goal::Life, _) => StartState::Random,
+            (_, start) => start,
+        };
+        let mut player = Player::new(circuit, start, fire_rate, size, key)?;
+        if start == StartState::Bitmap {
+            for [y, x, channel] in data.start_bits(size) {
+                player.grid.set(0, y, x, channel, true);
+            }
+        }
+        Ok(player)
     }
 
     /// One step.
@@ -89,14 +112,17 @@ pub fn evaluations(
     let key = Key::new(seed).purpose("evaluations");
     match data.target {
         Goal::Life => {
-            figures.insert("boards_right".into(), json!(life_boards_right(circuit)));
-            let wrong = life_on_a_torus(circuit, 128, 300, key)?;
+            figures.insert(
+                "boards_right".into(),
+                json!(boards_right(data.rule(), circuit)),
+            );
+            let wrong = life_on_a_torus(data.rule(), circuit, [128, 300], key)?;
             figures.insert("life_wrong_cells_128x128x300".into(), json!(wrong));
         }
         Goal::Checkerboard => {
             let rate = spec.fire_rate;
             let player = |size: usize, rate: f64, index: u64| {
-                Player::new(circuit, data.start, rate, [size, size], key.index(index))
+                Player::of_data(circuit, data, rate, [size, size], key.index(index))
             };
             let goal = patterns::checkerboard;
             // A cell that fires now and then needs more steps for the same way.
@@ -158,24 +184,33 @@ pub fn evaluations(
 
 /// Of all 512 neighbourhoods, those whose middle becomes what Life says.
 pub fn life_boards_right(circuit: &HardCircuit) -> usize {
+    boards_right(Rule::LIFE, circuit)
+}
+
+/// Of all 512 neighbourhoods, those whose middle becomes what a rule says.
+pub fn boards_right(rule: Rule, circuit: &HardCircuit) -> usize {
     let right = |board: &usize| {
         let around: Vec<bool> = (0..9).map(|i| board >> i & 1 == 1).collect();
         let neighbours = around.iter().filter(|&&n| n).count() - usize::from(around[4]);
-        let alive = neighbours == 3 || around[4] && neighbours == 2;
-        circuit.cell(&around)[0] == alive
+        circuit.cell(&around)[0] == rule.lives(around[4], neighbours)
     };
     (0..512).filter(right).count()
 }
 
 /// Cells that differ from the true rule, added up over the steps, from a random start on a torus.
-fn life_on_a_torus(circuit: &HardCircuit, size: usize, steps: usize, key: Key) -> Result<usize> {
+fn life_on_a_torus(
+    rule: Rule,
+    circuit: &HardCircuit,
+    [size, steps]: [usize; 2],
+    key: Key,
+) -> Result<usize> {
     let mut player = Player::new(circuit, StartState::Random, 1.0, [size, size], key)?;
     let torus = BoundaryCondition::Periodic;
     let mut exact = NGrid::from_values(size, size, 1, torus, player.grid.bits(0))?;
     let mut wrong = 0;
     for _ in 0..steps {
         player.step();
-        exact = patterns::life(&exact);
+        exact = patterns::step_by(rule, &exact);
         wrong += player.wrong(|y, x| exact.cell(y, x)[0]);
     }
     Ok(wrong)

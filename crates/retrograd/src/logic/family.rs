@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::evaluate::Player;
-use super::patterns::{self, Goal, StartState};
+use super::patterns::{self, Goal};
 use super::{HardCircuit, LogicCa, LogicTask, picture, replay, write_circuit};
 use crate::data::write_whole;
 use crate::family::{Console, ExportOptions, Family, RunOptions};
@@ -45,6 +45,8 @@ pub const FAMILY: Family = Family {
 
 fn train(session: &mut Session<'_>) -> Result<Summary> {
     let mut task = LogicTask::new(session.experiment())?;
+    // Pictures as they were read: the run needs no other file.
+    session.set_data(task.data_table());
     session.fit(&mut task)
 }
 
@@ -94,12 +96,8 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
         .iter()
         .map(|text| parse_damage(text))
         .collect::<Result<Vec<_>>>()?;
-    let start = match data.target {
-        Goal::Life => StartState::Random,
-        _ => data.start,
-    };
     let key = Key::new(options.seed).purpose("run");
-    let mut player = Player::new(&circuit, start, spec.fire_rate, size, key)?;
+    let mut player = Player::of_data(&circuit, data, spec.fire_rate, size, key)?;
     let read = data.read_channels();
     let mut film = vec![player.grid.clone()];
     let live = options.gif.is_none() && console.animates();

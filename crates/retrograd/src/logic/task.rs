@@ -14,7 +14,8 @@ use crate::budget::{self, Demand};
 use crate::data::{csv, write_whole};
 use crate::rng::Key;
 use crate::train::{
-    Content, Example, Experiment, Figure, Findings, Metrics, Specimen, Task, TrainSpec,
+    Content, Example, Experiment, Figure, Findings, MeasuredOn, Metrics, Specimen, Summary, Task,
+    TrainSpec, Verdict,
 };
 use crate::{Error, Loss, Result};
 
@@ -32,13 +33,16 @@ pub struct LogicTask {
     ops: Vec<u8>,
     program: Option<Program>,
     grid: BitGrid,
+    notes: Vec<String>,
 }
 
 impl LogicTask {
     /// From an experiment file.
     pub fn new(experiment: &Experiment) -> Result<Self> {
         let spec: LogicSpec = experiment.model_as()?;
-        let data: LogicData = experiment.data_as()?;
+        let mut data: LogicData = experiment.data_as()?;
+        let mut notes = Vec::new();
+        data.resolve(|file| experiment.resolve(file), &mut notes)?;
         spec.check()?;
         data.check(spec.channels)?;
         if let Some(loss) = experiment.train.loss
@@ -62,7 +66,13 @@ impl LogicTask {
             ops: Vec::new(),
             program: None,
             grid,
+            notes,
         })
+    }
+
+    /// The `[data]` table with pictures in the place of their files.
+    pub(super) fn data_table(&self) -> toml::Table {
+        toml::Table::try_from(&self.data).expect("plain values")
     }
 
     /// What the cells start from and should become.
@@ -156,11 +166,7 @@ impl LogicTask {
             Goal::Bitmap => self.data.grid,
         };
         let key = Key::new(self.seed).purpose("film");
-        let start = match self.data.target {
-            Goal::Life => StartState::Random,
-            _ => self.data.start,
-        };
-        let mut player = Player::new(circuit, start, spec.fire_rate, size, key)?;
+        let mut player = Player::of_data(circuit, &self.data, spec.fire_rate, size, key)?;
         let mut film = vec![player.grid.clone()];
         let slow = if spec.fire_rate < 1.0 { 3 } else { 1 };
         let (steps, wound) = match self.data.target {
@@ -203,6 +209,10 @@ impl Task for LogicTask {
 
     fn loss(&self) -> Loss {
         Loss::SumSquares
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     fn demand(&self, train: &TrainSpec) -> Demand<'_> {
@@ -278,10 +288,54 @@ impl Task for LogicTask {
             let circuit = HardCircuit::with_ops(&self.model, &self.ops)
                 .fold(false)
                 .prune();
-            let right = super::evaluate::life_boards_right(&circuit);
+            let right = super::evaluate::boards_right(self.data.rule(), &circuit);
             metrics.push(("boards_right".into(), right as f64));
         }
         Ok(metrics)
+    }
+
+    fn verdict(&self, summary: &Summary) -> Option<Verdict> {
+        let figure = |name: &str| summary.more.get(name).and_then(serde_json::Value::as_f64);
+        let (learned, what) = match self.data.target {
+            Goal::Life => {
+                let right = figure("boards_right")?;
+                let what = format!(
+                    "{} of 512 boards are not as {} says",
+                    512.0 - right,
+                    self.data.rule()
+                );
+                (right == 512.0, what)
+            }
+            _ => {
+                let wrong = figure("hard_loss")?;
+                let cells = if wrong == 1.0 { "cell is" } else { "cells are" };
+                (
+                    wrong == 0.0,
+                    format!("{wrong} {cells} wrong after the last step"),
+                )
+            }
+        };
+        Some(match learned {
+            true => Verdict::Learned,
+            false => Verdict::NotLearned {
+                why: what,
+                advice: "try other seeds (--seeds 5), more epochs, or more gates (model.update)"
+                    .into(),
+            },
+        })
+    }
+
+    /// Automata learn a rule or a pattern whole: what they are measured on is what they learn, larger
+    /// grids and damage aside.
+    fn measured_on(&self, figure: &str) -> Option<MeasuredOn> {
+        let part = match figure {
+            "train_loss" | "soft_loss" => "training boards",
+            "hard_loss" => "the last training boards",
+            "boards_right" => return Some(MeasuredOn::part("possible", Some((512, "boards")))),
+            name if name.contains("wrong") || name.contains("error") => "new boards",
+            _ => return None,
+        };
+        Some(MeasuredOn::part(part, None))
     }
 
     fn best_by(&self) -> (&'static str, bool) {

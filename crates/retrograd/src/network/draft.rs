@@ -1,23 +1,19 @@
 //! An experiment for a table: what is predicted, from which columns, with how large a network.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::data::csv::{Kind, Reading, Table};
+use super::survey::{Columns, Gaps, How, MAX_CATEGORIES, read};
+use crate::data::csv::{ColumnSummary, Kind, Reading, Table};
 use crate::data::prepare::TaskKind;
-use crate::data::{Data, DataSpec, Targets};
+use crate::data::{self, DataSpec, Preparation};
 use crate::family::draft::{Draft, InitOptions, Place, counted, list, quoted, some, thousands};
 use crate::train::NetworkTask;
 use crate::{Error, Result};
 
-/// Words that stand for a missing value where they are the only text among numbers.
-const PLACEHOLDERS: [&str; 8] = ["?", "-", "--", ".", "*", "missing", "unknown", "n.a."];
 /// More classes than this are taken for numbers.
 const MAX_CLASSES: usize = 20;
 /// Rows that a class has on average where whole numbers are taken for classes.
 const ROWS_PER_CLASS: usize = 10;
-/// More categories than this in one column are taken for free text.
-const MAX_CATEGORIES: usize = 256;
 /// Fewer rows teach nothing that could be measured.
 const FEWEST_ROWS: usize = 10;
 
@@ -37,7 +33,7 @@ fn table(
     task: Option<TaskKind>,
     place: &Place,
 ) -> Result<Draft> {
-    let (table, how) = read(path, target)?;
+    let (table, survey, how) = read(path, target)?;
     let Some(target) = target else {
         let columns = table.columns().iter().map(String::as_str);
         let problem = format!(
@@ -56,8 +52,8 @@ fn table(
             format!("at least {FEWEST_ROWS} to train and validate on"),
         ));
     }
-    let (task, why) = what_is_predicted(&table, target_column, task)?;
-    let columns = Columns::of(&table, target_column);
+    let (task, why) = what_is_predicted(&table, &survey[target_column], target_column, task)?;
+    let columns = Columns::of(&table, &survey, target_column);
     if columns.used.is_empty() {
         let reasons = columns.reasons().join("; ");
         return Err(Error::refused(
@@ -65,7 +61,7 @@ fn table(
             format!("no column is left to predict {target:?} from: {reasons}"),
         ));
     }
-    let missing = Gaps::of(&table, target_column, &columns.used);
+    let missing = Gaps::of(&table, &survey, target_column, &columns.used);
     let mut parts = Parts {
         place,
         path,
@@ -78,19 +74,17 @@ fn table(
         gaps: &missing,
         shape: Shape::new(1, 1, table.rows()),
     };
-    // Read once as the experiment will read it: the number of inputs and outputs is what comes out.
+    // Prepared as the experiment will be: the number of inputs and outputs is what comes out.
     let spec: DataSpec = place.experiment(&parts.text())?.data_as()?;
-    let folder = place.experiment(&parts.text())?.resolve("");
-    let data = spec.load(&folder, 0)?;
+    let (preparation, rows, table) = spec.fit(table, 0)?;
     parts.shape = Shape::new(
-        data.preparation.sample_shape.iter().product(),
-        data.preparation.outputs(),
-        data.train.len(),
+        preparation.sample_shape.iter().product(),
+        preparation.outputs(),
+        rows.train.len(),
     );
     let text = parts.text();
-    let experiment = place.experiment(&text)?;
-    NetworkTask::new(&experiment)?;
-    let findings = parts.findings(&table, &data);
+    NetworkTask::check(&place.experiment(&text)?, &preparation)?;
+    let findings = parts.findings(&table, &preparation, &rows);
     Ok(Draft {
         text,
         findings,
@@ -98,129 +92,14 @@ fn table(
     })
 }
 
-/// How the table's text has to be read, beyond the defaults.
-#[derive(Default)]
-struct How {
-    header: bool,
-    decimal_comma: bool,
-    placeholders: Vec<String>,
-    notes: Vec<String>,
-}
-
-/// Reads a table, finding out whether it names its columns, which decimal mark it has, and which
-/// word stands for a missing value.
-fn read(path: &Path, target: Option<&str>) -> Result<(Table, How)> {
-    let mut how = How::default();
-    let mut reading = Reading {
-        header: false,
-        ..Reading::default()
-    };
-    let bare = Table::read(path, &reading)?;
-    how.header = has_header(&bare, target);
-    reading.header = how.header;
-    if !how.header {
-        how.notes
-            .push("the first line is data: the columns are called 0, 1, 2 …".into());
-    }
-    let mut table = Table::read(path, &reading)?;
-    if table.separator() != ',' && has_decimal_commas(&table) {
-        how.decimal_comma = true;
-        how.notes.push("numbers are written 1,5".into());
-        reading.decimal = ',';
-        table = Table::read(path, &reading)?;
-    }
-    for c in 0..table.columns().len() {
-        if let Some(word) = placeholder(&table, c) {
-            how.notes.push(format!(
-                "{word:?} is taken for a missing value, as in the column {:?}",
-                table.columns()[c]
-            ));
-            how.placeholders.push(word);
-        }
-    }
-    how.placeholders.sort();
-    how.placeholders.dedup();
-    how.notes.dedup();
-    if !how.placeholders.is_empty() {
-        reading.missing_values.extend(how.placeholders.clone());
-        table = Table::read(path, &reading)?;
-    }
-    Ok((table, how))
-}
-
-/// Whether the first row of a table read without a header names the columns: it holds the target's
-/// name, or no number in a column of numbers.
-fn has_header(bare: &Table, target: Option<&str>) -> bool {
-    let columns = 0..bare.columns().len();
-    if columns.clone().any(|c| Some(bare.cell(0, c)) == target) {
-        return true;
-    }
-    let number = |row: usize, c: usize| bare.reading().number(bare.cell(row, c)).is_some();
-    let counts = |from: usize| {
-        let mut cells = columns.clone().map(|c| bare.cell(0, c).to_string());
-        columns
-            .clone()
-            .all(|c| cells.next() == Some((from + c).to_string()))
-    };
-    if counts(0) || counts(1) {
-        return true;
-    }
-    !columns.clone().any(|c| {
-        number(0, c) && (1..bare.rows()).all(|row| bare.is_missing(row, c) || number(row, c))
-    })
-}
-
-/// Whether some column is made of numbers with a decimal comma, and none of numbers with a point.
-fn has_decimal_commas(table: &Table) -> bool {
-    let mut found = false;
-    for c in 0..table.columns().len() {
-        let mut commas = 0;
-        for row in 0..table.rows() {
-            let cell = table.cell(row, c);
-            if table.is_missing(row, c) {
-                continue;
-            }
-            if table.reading().number(cell).is_some() {
-                if cell.contains('.') {
-                    return false;
-                }
-            } else if cell.contains(',') && cell.replacen(',', ".", 1).parse::<f64>().is_ok() {
-                commas += 1;
-            } else {
-                commas = 0;
-                break;
-            }
-        }
-        found |= commas > 0;
-    }
-    found
-}
-
-/// The only text of a column of numbers, where it is a word for "no value".
-fn placeholder(table: &Table, c: usize) -> Option<String> {
-    if !matches!(table.kind(c, 0..table.rows()), Kind::Mixed { .. }) {
-        return None;
-    }
-    let mut words = BTreeSet::new();
-    for row in 0..table.rows() {
-        let cell = table.cell(row, c);
-        if !table.is_missing(row, c) && table.reading().number(cell).is_none() {
-            words.insert(cell);
-        }
-    }
-    let word = words.pop_first().filter(|_| words.is_empty())?;
-    let known = PLACEHOLDERS.iter().any(|p| p.eq_ignore_ascii_case(word));
-    known.then(|| word.to_string())
-}
-
 /// Numbers or classes, and why.
 fn what_is_predicted(
     table: &Table,
+    summary: &ColumnSummary,
     column: usize,
     asked: Option<TaskKind>,
 ) -> Result<(TaskKind, String)> {
     let name = &table.columns()[column];
-    let summary = table.summary(column);
     let column_of = format!("{}: column {name:?}", table.path().display());
     if summary.distinct < 2 {
         return Err(Error::invalid(
@@ -273,145 +152,6 @@ fn what_is_predicted(
             }
             numbers(format!("it holds {values} from {} to {}", range.0, range.1))
         }
-    }
-}
-
-/// Which columns the network sees, and why not the others.
-#[derive(Default)]
-struct Columns {
-    used: Vec<usize>,
-    /// Columns of numbers and text, as categories.
-    categories: Vec<String>,
-    /// Names with reasons.
-    ignored: Vec<(String, String)>,
-    nameless: usize,
-}
-
-impl Columns {
-    fn of(table: &Table, target: usize) -> Self {
-        let mut columns = Columns::default();
-        for (c, name) in table.columns().iter().enumerate() {
-            if c == target {
-                continue;
-            }
-            if name.is_empty() {
-                columns.nameless += 1;
-                continue;
-            }
-            let summary = table.summary(c);
-            let present = table.rows() - summary.missing;
-            let text = !matches!(summary.kind, Kind::Numbers);
-            let why = if summary.kind == Kind::Empty {
-                "has no value in any row".to_string()
-            } else if summary.distinct == 1 {
-                "is the same in every row".to_string()
-            } else if text && summary.distinct > MAX_CATEGORIES {
-                format!(
-                    "{} different texts are too many categories",
-                    summary.distinct
-                )
-            } else if text && summary.distinct * 2 > present {
-                format!(
-                    "{} different texts in {} rows name rather than describe",
-                    summary.distinct, present
-                )
-            } else if !text && counts_rows(table, c, name) {
-                "numbers the rows".to_string()
-            } else {
-                if matches!(summary.kind, Kind::Mixed { .. }) {
-                    columns.categories.push(name.clone());
-                }
-                columns.used.push(c);
-                continue;
-            };
-            columns.ignored.push((name.clone(), why));
-        }
-        columns
-    }
-
-    fn reasons(&self) -> Vec<String> {
-        let named = self.ignored.iter();
-        let mut reasons: Vec<String> = named.map(|(name, why)| format!("{name}: {why}")).collect();
-        if self.nameless > 0 {
-            reasons.push(format!(
-                "{} without a name",
-                counted(self.nameless, "column")
-            ));
-        }
-        reasons
-    }
-}
-
-/// Whether a column of numbers is a row number, or says that it is an identifier and never repeats.
-fn counts_rows(table: &Table, c: usize, name: &str) -> bool {
-    let mut seen = std::collections::HashSet::new();
-    let mut consecutive = true;
-    let mut before: Option<f64> = None;
-    for row in 0..table.rows() {
-        let Some(value) = table.reading().number(table.cell(row, c)) else {
-            return false;
-        };
-        if value.fract() != 0.0 || !seen.insert(value.to_bits()) {
-            return false;
-        }
-        consecutive &= before.is_none_or(|b| value == b + 1.0);
-        before = Some(value);
-    }
-    let name = name.to_lowercase();
-    let words = ["id", "index", "row", "number", "no", "nr", "key"];
-    let says_so = name
-        .split(|c: char| !c.is_alphanumeric())
-        .any(|word| words.contains(&word));
-    consecutive || says_so
-}
-
-/// Missing cells of the columns in use.
-struct Gaps {
-    cells: usize,
-    rows: usize,
-    in_target: usize,
-}
-
-impl Gaps {
-    fn of(table: &Table, target: usize, used: &[usize]) -> Self {
-        let mut gaps = Gaps {
-            cells: 0,
-            rows: 0,
-            in_target: table.summary(target).missing,
-        };
-        for row in 0..table.rows() {
-            let here = used.iter().filter(|&&c| table.is_missing(row, c)).count();
-            gaps.cells += here;
-            gaps.rows += usize::from(here > 0);
-        }
-        gaps
-    }
-
-    /// `missing` in the file, and why.
-    fn rule(&self) -> Option<(&'static str, String)> {
-        if self.in_target > 0 {
-            let and = match self.rows {
-                0 => String::new(),
-                rows => format!(", and {} that lack an input", counted(rows, "row")),
-            };
-            return Some((
-                "drop",
-                format!(
-                    "left out: {} without a value to predict{and}",
-                    counted(self.in_target, "row")
-                ),
-            ));
-        }
-        (self.cells > 0).then(|| {
-            (
-                "mean",
-                format!(
-                    "{} in {}: a number becomes the mean, a category the most frequent one",
-                    counted(self.cells, "empty cell"),
-                    counted(self.rows, "row")
-                ),
-            )
-        })
     }
 }
 
@@ -483,7 +223,12 @@ struct Parts<'a> {
 
 impl Parts<'_> {
     /// What was seen in the table and what was chosen.
-    fn findings(&self, table: &Table, data: &Data) -> Vec<(&'static str, String)> {
+    fn findings(
+        &self,
+        table: &Table,
+        preparation: &Preparation,
+        rows: &data::split::Parts,
+    ) -> Vec<(&'static str, String)> {
         let mut findings = vec![(
             "table",
             format!(
@@ -499,18 +244,13 @@ impl Parts<'_> {
             TaskKind::Classification => "a class (classification)",
         };
         findings.push(("predicts", format!("{}, {word}: {}", self.target, self.why)));
-        if let Targets::Classes { classes, .. } = data.train.targets() {
-            let names = data.preparation.classes();
-            let few: Vec<&str> = names
-                .iter()
-                .enumerate()
-                .filter(|(c, _)| classes.iter().filter(|&&k| k as usize == *c).count() < 5)
-                .map(|(_, name)| name.as_str())
-                .collect();
-            if !few.is_empty() {
-                let text = format!("fewer than 5 training rows for {}", some(few));
-                findings.push(("note", text));
-            }
+        let few = few_rows(table, self.target, preparation, &rows.train);
+        if !few.is_empty() {
+            let text = format!(
+                "fewer than 5 training rows for {}",
+                some(few.iter().map(String::as_str))
+            );
+            findings.push(("note", text));
         }
         let inputs = self
             .columns
@@ -527,11 +267,25 @@ impl Parts<'_> {
                 some(inputs)
             ),
         ));
+        findings.extend(self.columns.dates.iter().map(|(name, form)| {
+            let text = format!(
+                "{name}: {}; as days, and their place in its cycles",
+                form.words()
+            );
+            ("dates", text)
+        }));
         let reasons = self.columns.reasons();
         findings.extend(reasons.into_iter().map(|reason| ("left out", reason)));
         if let Some((_, why)) = self.gaps.rule() {
             findings.push(("missing", why));
         }
+        let parts = format!(
+            "{} to train, {} that choose the epoch, {} for the figures that are reported",
+            thousands(rows.train.len()),
+            thousands(rows.validation.len()),
+            thousands(rows.test.len())
+        );
+        findings.push(("rows", parts));
         findings.push(("network", self.shape.sentence()));
         findings
     }
@@ -646,7 +400,10 @@ impl Parts<'_> {
                 text += "# missing = \"mean\"      # no cell is empty; in new data one would be an error\n"
             }
         }
-        text += "validation = 0.2        # the share of the rows that is measured on, not trained on\n\
+        text += "test = 0.2              # rows for the figures that are reported: they neither teach nor choose\n\
+                 validation = 0.2        # of the others: they choose the epoch whose weights are kept\n\
+                 # group = \"COLUMN\"      # keeps rows of one patient, one day … on one side\n\
+                 # time = \"COLUMN\"       # measures on the latest rows\n\
                  normalise = \"standard\"  # inputs to mean 0 and deviation 1; new data alike\n";
         if self.task == TaskKind::Regression {
             text += "normalise_targets = \"standard\"  # predictions come back in the column's own units\n";
@@ -655,11 +412,31 @@ impl Parts<'_> {
     }
 }
 
+/// The classes with fewer than five training rows.
+fn few_rows(table: &Table, target: &str, preparation: &Preparation, rows: &[usize]) -> Vec<String> {
+    const FEW: usize = 5;
+    let (Ok(c), false) = (table.column(target), preparation.classes().is_empty()) else {
+        return Vec::new();
+    };
+    let mut counts = std::collections::HashMap::new();
+    for &row in rows {
+        let cell = table.cell(row, c);
+        let class = match table.reading().number(cell) {
+            Some(number) => (number + 0.0).to_string(),
+            None => cell.to_string(),
+        };
+        *counts.entry(class).or_insert(0) += 1;
+    }
+    let few = |class: &&String| counts.get(*class).is_none_or(|&n: &usize| n < FEW);
+    preparation.classes().iter().filter(few).cloned().collect()
+}
+
 fn separator_name(separator: char) -> &'static str {
     match separator {
         ';' => "semicolons",
         '\t' => "tabs",
         '|' => "bars",
+        ' ' => "blanks",
         _ => "commas",
     }
 }

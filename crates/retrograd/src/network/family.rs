@@ -24,6 +24,7 @@ pub const FAMILY: Family = Family {
     }],
     built_in: crate::verify::builtin::network::built_in,
     draft: Some(super::draft::draft),
+    folds: true,
     workloads: &[super::bench::WORKLOADS],
     ..Family::new("network")
 };
@@ -103,6 +104,9 @@ pub(crate) fn predict(
     let predictions = trained.predict(input, &options.keep)?;
     csv::write(&out, &predictions.columns)?;
     let rows = predictions.columns.first().map_or(0, |(_, c)| c.len());
+    for note in &predictions.notes {
+        console.note(note);
+    }
     if predictions.unpredicted > 0 {
         console.note(&format!(
             "{} of {rows} rows lack an input: their predictions are empty",
@@ -111,7 +115,7 @@ pub(crate) fn predict(
     }
     if predictions.measured > 0 && predictions.measured < rows {
         console.note(&format!(
-            "measured on the {} of {rows} rows whose target is known",
+            "measured on the {} of {rows} rows whose target is known and was seen in training",
             predictions.measured
         ));
     }

@@ -6,6 +6,7 @@ pub(crate) mod family;
 mod memory;
 pub(crate) mod model;
 mod spec;
+mod survey;
 #[cfg(test)]
 pub(crate) mod tests;
 

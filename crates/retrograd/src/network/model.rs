@@ -165,6 +165,18 @@ impl Network {
         Ok(())
     }
 
+    /// The outputs of a batch from outside, sample after sample: inference. Lengths and numbers that
+    /// are not the network's are errors.
+    pub fn predict(&self, params: &[f32], batch: &[f32]) -> Result<Vec<f32>> {
+        self.check_params(params)?;
+        self.check_batch(batch)?;
+        let mut tape = NetworkTape::default();
+        let input = self.input(batch);
+        self.layers()
+            .forward(params, input, &Pass::inference(), &mut tape);
+        Ok(self.layers().output(&tape).to_vec())
+    }
+
     fn check_length(&self, batch: usize) -> Result<()> {
         let sample = self.input_len();
         if batch == 0 || !batch.is_multiple_of(sample) {

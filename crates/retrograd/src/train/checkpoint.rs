@@ -247,6 +247,18 @@ pub fn load_weights<M: Model>(path: &Path, model: &mut M) -> Result<(Vec<f32>, M
     Ok((params, task))
 }
 
+/// Saves weights and buffers under PyTorch's names, with texts beside them: what [`load_weights`]
+/// reads. The file is written whole or not at all.
+pub fn save_weights<M: Model>(
+    path: &Path,
+    model: &M,
+    params: &[f32],
+    metadata: &Metadata,
+) -> Result<()> {
+    model.check_params(params)?;
+    weights_file(model, params, metadata).write(path)
+}
+
 /// Takes back what compression took from gradients; empty where there is none.
 pub fn take_residual(file: &TensorFile, path: &Path, layout: &Layout) -> Result<Vec<f32>> {
     let mut names = file.tensors.iter().map(|t| &t.name);

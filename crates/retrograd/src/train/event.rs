@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::{Metrics, Verification};
+use super::{MeasuredOn, Metrics, Verdict, Verification};
 
 /// The figures of an evaluated epoch.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,21 +115,50 @@ pub struct Summary {
     pub seconds: f64,
     /// Milliseconds per step: evaluation and files left out.
     pub ms_per_step: f64,
-    /// The mean loss of the last epoch.
+    /// The mean loss over the steps of the epoch whose parameters were kept.
     pub train_loss: f64,
-    /// The task's validation loss at the end, where it has one.
+    /// The task's validation loss after that epoch, where it has one.
     pub validation_loss: Option<f64>,
     /// Steps left out because of numbers that were not finite.
     pub skipped_steps: u64,
     /// The epoch whose parameters were kept as the best.
     pub best_epoch: Option<u64>,
+    /// The figure that chose that epoch, whether smaller is better, and its value.
+    pub chosen_by: Option<(&'static str, bool, f64)>,
     /// The trained model's verification, where it was asked for.
     pub verification: Option<Verification>,
+    /// Whether the model learnt, where that can be said.
+    pub verdict: Option<Verdict>,
     /// What the family adds.
     pub more: Map<String, Value>,
+    /// Where the measures come from, by their names in `summary.json`.
+    pub sources: Vec<Source>,
+}
+
+/// Where a figure comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Source {
+    /// The figure's name.
+    pub name: String,
+    /// Which data it is measured on.
+    pub on: MeasuredOn,
+    /// The epoch whose parameters it is of.
+    pub epoch: u64,
+}
+
+impl Source {
+    /// As a reader is told: `30 test rows, epoch 41`.
+    pub fn sentence(&self) -> String {
+        format!("{}, epoch {}", self.on, self.epoch)
+    }
 }
 
 impl Summary {
+    /// Where a figure comes from, if it is a measure.
+    pub fn source(&self, figure: &str) -> Option<&Source> {
+        self.sources.iter().find(|source| source.name == figure)
+    }
+
     /// As `summary.json` has it.
     pub fn to_json(&self) -> Value {
         let mut map = Map::new();
@@ -142,10 +171,23 @@ impl Summary {
         put("validation_loss", json!(self.validation_loss));
         put("skipped_steps", json!(self.skipped_steps));
         put("best_epoch", json!(self.best_epoch));
+        if let Some(verdict) = &self.verdict {
+            put("learned", json!(*verdict == Verdict::Learned));
+        }
         if let Some(verification) = &self.verification {
             put("verification", verification.to_json());
         }
         map.extend(self.more.clone());
+        if !self.sources.is_empty() {
+            let sources = self.sources.iter().map(|source| {
+                let count = source.on.count.map(|(count, _)| count);
+                let about = json!({
+                    "part": source.on.part, "count": count, "epoch": source.epoch,
+                });
+                (source.name.clone(), about)
+            });
+            map.insert("measured_on".into(), Value::Object(sources.collect()));
+        }
         Value::Object(map)
     }
 }

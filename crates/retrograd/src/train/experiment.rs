@@ -92,6 +92,9 @@ pub struct TrainSpec {
     /// Stop after this many epochs without a better figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early_stopping: Option<u64>,
+    /// End after this epoch, with the rates of a run of `epochs`: what a cross-validation found best.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_after: Option<u64>,
     /// Epochs between evaluations; the last one is always evaluated.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub evaluate_every: u64,
@@ -143,6 +146,7 @@ impl Default for TrainSpec {
             freeze: Vec::new(),
             weights: None,
             early_stopping: None,
+            stop_after: None,
             evaluate_every: 1,
             checkpoint_every: None,
             seed: 0,
@@ -160,6 +164,7 @@ impl TrainSpec {
             ("train.evaluate_every", self.evaluate_every),
             ("train.checkpoint_every", self.checkpoint_every.unwrap_or(1)),
             ("train.early_stopping", self.early_stopping.unwrap_or(1)),
+            ("train.stop_after", self.stop_after.unwrap_or(1)),
             ("train.batch", self.batch.unwrap_or(1) as u64),
         ] {
             if value == 0 {
@@ -181,6 +186,11 @@ impl TrainSpec {
         }
         self.optimizer.check()?;
         self.schedule.check()
+    }
+
+    /// The epoch that the run ends with.
+    pub fn last_epoch(&self) -> u64 {
+        self.stop_after.unwrap_or(self.epochs).min(self.epochs)
     }
 
     /// Nothing that needs the whole gradient before the first update, or the parameters from before

@@ -15,8 +15,8 @@ use super::folder::{MetricsFile, RunFolder};
 use super::report;
 use super::step::{BadNumber, Clip, Lesson, StepError, Stepped, Stepper};
 use super::{
-    Accelerator, Arrived, Carried, Event, Example, Experiment, Mode, Observer, OnNan, Placement,
-    Record, Specimen, Start, Summary, Task, TensorFile, TrainSpec, Verification,
+    Accelerator, Arrived, Carried, Event, Example, Experiment, Findings, Mode, Observer, OnNan,
+    Placement, Record, Source, Specimen, Start, Summary, Task, TensorFile, TrainSpec, Verification,
 };
 use crate::rng::Key;
 use crate::verify::{self, Link, Report, Row};
@@ -55,6 +55,8 @@ pub(super) struct Fit<'a, T: Task> {
     pub(super) verify: bool,
     /// Where the best parameters are left at the end.
     pub(super) kept: Option<&'a mut Vec<f32>>,
+    /// What others found out, for summary and report.
+    pub(super) added: Findings,
     /// What computes the steps, for the report.
     device: String,
 }
@@ -106,6 +108,7 @@ impl<'a, T: Task> Fit<'a, T> {
             last_evaluation: None,
             verify: false,
             kept: None,
+            added: Findings::default(),
             device: report::cpu(),
         })
     }
@@ -150,7 +153,7 @@ impl<'a, T: Task> Fit<'a, T> {
     pub(super) fn run(mut self) -> Result<Summary> {
         let spec = self.spec;
         let per_epoch = self.task.steps_per_epoch().max(1);
-        let total = spec.epochs.saturating_mul(per_epoch);
+        let total = spec.last_epoch().saturating_mul(per_epoch);
         self.observer.event(Event::Start {
             params: self
                 .task
@@ -528,31 +531,7 @@ impl<'a, T: Task> Fit<'a, T> {
             let step = self.progress.step;
             return Err(Error::Interrupted { step });
         }
-        let progress = &self.progress;
-        let last = self.records.last();
-        let mut summary = Summary {
-            epochs: progress.step / per_epoch,
-            steps: progress.step,
-            seconds: self.seconds(),
-            ms_per_step: progress.stepping * 1e3 / progress.step.max(1) as f64,
-            train_loss: last.map_or(f64::NAN, |r| r.train_loss),
-            validation_loss: last.and_then(|r| r.get("validation_loss")),
-            skipped_steps: progress.skipped,
-            best_epoch: progress.best.map(|best| best.epoch),
-            verification: None,
-            more: Default::default(),
-        };
-        let best = progress.best.map(|best| best.epoch);
-        let kept = match best {
-            Some(epoch) => self.records.iter().find(|r| r.epoch == epoch),
-            None => last,
-        };
-        for (name, value) in kept.iter().flat_map(|r| &r.metrics) {
-            if name != "validation_loss" {
-                summary.more.insert(name.clone(), (*value).into());
-            }
-        }
-        set_buffers(self.task.model_mut(), &self.best_buffers)?;
+        let mut summary = self.figures(per_epoch)?;
         if let Some(kept) = self.kept.take() {
             kept.clone_from(&self.best_params);
         }
@@ -563,6 +542,11 @@ impl<'a, T: Task> Fit<'a, T> {
         let findings = self.task.finish(&self.best_params, folder.path())?;
         let finishing = start.elapsed().as_secs_f64();
         summary.more.extend(findings.summary);
+        self.add_sources(&mut summary);
+        summary.verdict = self.task.verdict(&summary);
+        let added = self.added.figures.iter().cloned();
+        let figures: Vec<_> = added.chain(findings.figures).collect();
+        summary.more.extend(self.added.summary.clone());
         if self.verify {
             let verification = self.verification();
             self.observer.event(Event::Verified(&verification));
@@ -583,12 +567,68 @@ impl<'a, T: Task> Fit<'a, T> {
             summary: &summary,
             progress: &self.progress,
             records: &self.records,
-            figures: &findings.figures,
+            figures: &figures,
             finishing,
             device: &self.device,
         });
         folder.write(&folder.report(), &page)?;
         Ok(summary)
+    }
+
+    /// The figures of the parameters that were kept: all of one epoch.
+    fn figures(&mut self, per_epoch: u64) -> Result<Summary> {
+        let progress = &self.progress;
+        let best = progress.best.map(|best| best.epoch);
+        let kept = match best {
+            Some(epoch) => self.records.iter().find(|r| r.epoch == epoch),
+            None => self.records.last(),
+        };
+        let mut summary = Summary {
+            epochs: progress.step / per_epoch,
+            steps: progress.step,
+            seconds: self.seconds(),
+            ms_per_step: progress.stepping * 1e3 / progress.step.max(1) as f64,
+            train_loss: kept.map_or(f64::NAN, |r| r.train_loss),
+            validation_loss: kept.and_then(|r| r.get("validation_loss")),
+            skipped_steps: progress.skipped,
+            best_epoch: best,
+            chosen_by: progress.best.map(|best| {
+                let (name, smaller) = self.task.best_by();
+                (name, smaller, best.value)
+            }),
+            ..Summary::default()
+        };
+        for (name, value) in kept.iter().flat_map(|r| &r.metrics) {
+            if name != "validation_loss" {
+                summary.more.insert(name.clone(), (*value).into());
+            }
+        }
+        set_buffers(self.task.model_mut(), &self.best_buffers)?;
+        for (name, value) in self.task.measure(&self.best_params)? {
+            summary.more.insert(name, value.into());
+        }
+        self.add_sources(&mut summary);
+        Ok(summary)
+    }
+
+    /// Says of every measure where it comes from.
+    fn add_sources(&self, summary: &mut Summary) {
+        let epoch = summary.best_epoch.unwrap_or(summary.epochs);
+        let losses = [
+            ("train_loss", Some(summary.train_loss)),
+            ("validation_loss", summary.validation_loss),
+        ];
+        let losses = losses.into_iter().filter(|l| l.1.is_some()).map(|l| l.0);
+        let more = summary.more.iter().filter(|(_, value)| value.is_number());
+        let names = losses.chain(more.map(|(name, _)| name.as_str()));
+        let source = |name: &str| {
+            Some(Source {
+                name: name.to_string(),
+                on: self.task.measured_on(name)?,
+                epoch,
+            })
+        };
+        summary.sources = names.filter_map(source).collect();
     }
 
     /// Checks the best parameters on the task's specimen. That it cannot be done is a finding, not

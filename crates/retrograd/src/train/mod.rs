@@ -11,6 +11,7 @@ mod examine;
 mod experiment;
 mod fit;
 mod folder;
+pub mod folds;
 pub(crate) mod memory;
 mod network;
 mod paths;
@@ -28,8 +29,8 @@ pub(crate) use accelerator::no_gpu;
 pub use accelerator::{
     Accelerator, Arrived, Carried, CarriedScale, Mode, Placement, Precision, Start,
 };
-pub use checkpoint::{Metadata, load_weights};
-pub use event::{Event, Observer, Quiet, Record, Summary};
+pub use checkpoint::{Metadata, load_weights, save_weights};
+pub use event::{Event, Observer, Quiet, Record, Source, Summary};
 pub use examine::{Condition, Examined, examine};
 pub use experiment::{CHECKPOINT_SECONDS, Experiment, OnNan, TrainSpec};
 pub use folder::{experiment_of, model_file};
@@ -38,5 +39,5 @@ pub use network::{NetworkTask, Predictions, TrainedNetwork};
 pub use report::number;
 pub use session::Session;
 pub use step::{BadNumber, Clip, Hooks, Lesson, StepError, Stepped, Stepper};
-pub use task::{Content, Example, Figure, Findings, Metrics, Specimen, Task};
+pub use task::{Content, Example, Figure, Findings, MeasuredOn, Metrics, Specimen, Task, Verdict};
 pub use verification::{LinkSummary, Verification};

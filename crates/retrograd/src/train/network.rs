@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::report::scatter;
 use super::{
-    Content, Example, Experiment, Figure, Findings, Metadata, Metrics, Specimen, Task, TrainSpec,
-    load_weights,
+    Content, Example, Experiment, Figure, Findings, MeasuredOn, Metadata, Metrics, Specimen,
+    Summary, Task, TrainSpec, Verdict, load_weights,
 };
 use crate::budget::Demand;
 use crate::data::metrics::{Choices, Confusion, Regression};
@@ -25,6 +25,9 @@ const EVALUATED: usize = 1024;
 pub(crate) const SPECIMEN: usize = 8;
 /// The key of the preparation in a checkpoint's metadata.
 pub(crate) const PREPARATION: &str = "preparation";
+
+/// What is measured of outputs.
+const MEASURES: [&str; 6] = ["rmse", "mae", "r2", "accuracy", "f1", "best_action"];
 
 /// Samples that pictures and importance are measured on.
 const SHOWN: usize = 500;
@@ -49,6 +52,7 @@ pub(crate) type More = dyn Fn(&NetworkTask, &[f32], &Path, &mut Findings) -> Res
 pub(crate) struct TableData {
     pub train: Dataset,
     pub validation: Option<Dataset>,
+    pub test: Option<Dataset>,
     pub batches: Batches,
     pub scoring: Scoring,
     pub notes: Vec<String>,
@@ -76,6 +80,7 @@ impl TableData {
             batches: data.batches(train.batch.unwrap_or(batch), train.seed)?,
             train: data.train,
             validation: data.validation,
+            test: data.test,
             scoring: Scoring::Prepared(Box::new(data.preparation)),
             notes: data.notes,
         })
@@ -155,9 +160,21 @@ impl NetworkTask {
             },
             train,
             validation,
+            test: None,
             notes: Vec::new(),
         };
         NetworkTask::of(experiment, network, data, "the network's outputs")
+    }
+
+    /// Builds an experiment's network for data prepared so, to see that they fit.
+    pub(crate) fn check(experiment: &Experiment, preparation: &Preparation) -> Result<()> {
+        let network = build(experiment, preparation)?;
+        let needed = preparation.outputs();
+        if network.output_len() != needed {
+            let what = "model.layers: outputs of the last layer";
+            return Err(Error::invalid(what, network.output_len(), needed));
+        }
+        Ok(())
     }
 
     /// The task of a network that a family has built. `outputs` says where their number is written.
@@ -175,6 +192,8 @@ impl NetworkTask {
         data.train = targets_for(loss, data.train)?;
         let validation = data.validation.map(|v| targets_for(loss, v));
         data.validation = validation.transpose()?;
+        let test = data.test.map(|t| targets_for(loss, t));
+        data.test = test.transpose()?;
         let needed = data.train.outputs();
         if network.output_len() != needed {
             let what = match classes {
@@ -206,6 +225,16 @@ impl NetworkTask {
         self
     }
 
+    /// The part that the reported figures are from, and its name: the test part, which neither taught
+    /// nor chose, or the next best that there is.
+    fn measured(&self) -> (&'static str, &Dataset) {
+        match (&self.data.test, &self.data.validation) {
+            (Some(data), _) => ("test", data),
+            (None, Some(data)) => ("validation", data),
+            (None, None) => ("training", &self.data.train),
+        }
+    }
+
     /// Samples that are trained on.
     pub fn train_samples(&self) -> usize {
         self.data.train.len()
@@ -218,7 +247,7 @@ impl NetworkTask {
     }
 
     /// The loss and the measures on a data set, and its outputs.
-    fn measure(&self, params: &[f32], data: &Dataset) -> Result<(f64, Measures, Vec<f32>)> {
+    fn score(&self, params: &[f32], data: &Dataset) -> Result<(f64, Measures, Vec<f32>)> {
         let mut measures = self.measures();
         let outputs = outputs(&self.network, params, data);
         let width = self.network.output_len();
@@ -385,38 +414,107 @@ impl Task for NetworkTask {
         let Some(data) = &self.data.validation else {
             return Ok(Vec::new());
         };
-        let (loss, measures, _) = self.measure(params, data)?;
+        let (loss, measures, _) = self.score(params, data)?;
         let mut metrics = vec![("validation_loss".to_string(), loss)];
         metrics.extend(measures.named());
         Ok(metrics)
     }
 
-    fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {
-        let (name, data) = match &self.data.validation {
-            Some(data) => ("validation", data),
-            None => ("training", &self.data.train),
+    /// The measures of the part that is reported, under their own names; those of the part that chose
+    /// the epoch beside them.
+    fn measure(&mut self, params: &[f32]) -> Result<Metrics> {
+        let (part, data) = self.measured();
+        let mut metrics = self.score(params, data)?.1.named();
+        if part == "test" {
+            let (loss, ..) = self.score(params, data)?;
+            metrics.push(("test_loss".into(), loss));
+            if let Some(data) = &self.data.validation {
+                let named = self.score(params, data)?.1.named();
+                let named = named.into_iter();
+                metrics.extend(named.map(|(name, value)| (format!("validation_{name}"), value)));
+            }
+        }
+        Ok(metrics)
+    }
+
+    /// Better than always saying the same.
+    fn verdict(&self, summary: &Summary) -> Option<Verdict> {
+        let figure = |name: &str| summary.more.get(name).and_then(serde_json::Value::as_f64);
+        let (part, _) = self.measured();
+        let why = if let Some(r2) = figure("r2") {
+            (r2 <= 0.0).then(|| {
+                let r2 = super::number(r2);
+                format!("an r2 of {r2} on the {part} rows is no better than their mean")
+            })
+        } else {
+            let rows = summary.more.get("confusion")?.as_array()?;
+            let sum = |row: &serde_json::Value| -> f64 {
+                let cells = row.as_array().into_iter().flatten();
+                cells.filter_map(serde_json::Value::as_f64).sum()
+            };
+            let counts: Vec<f64> = rows.iter().map(sum).collect();
+            let most = counts.iter().copied().fold(0.0, f64::max) / counts.iter().sum::<f64>();
+            let accuracy = figure("accuracy")?;
+            // One class alone is always right.
+            (accuracy <= most && most < 1.0).then(|| {
+                let (accuracy, most) = (super::number(accuracy), super::number(most));
+                format!(
+                    "an accuracy of {accuracy} on the {part} rows is no better than the most \
+                     frequent class ({most})"
+                )
+            })
         };
-        let (_, measures, outputs) = self.measure(params, data)?;
+        Some(match why {
+            None => Verdict::Learned,
+            Some(why) => Verdict::NotLearned {
+                why,
+                advice: "try more rows or columns, more epochs, or --folds 5 to see how much it \
+                         varies"
+                    .into(),
+            },
+        })
+    }
+
+    fn measured_on(&self, figure: &str) -> Option<MeasuredOn> {
+        let parts = [
+            ("train", "training", Some(&self.data.train)),
+            ("validation", "validation", self.data.validation.as_ref()),
+            ("test", "test", self.data.test.as_ref()),
+        ];
+        let named = parts.iter().find(|part| {
+            let rest = figure.strip_prefix(part.0);
+            rest.is_some_and(|rest| rest.starts_with('_'))
+        });
+        let (part, data) = match named {
+            Some(&(_, part, data)) => (part, data?),
+            None if MEASURES.contains(&figure) => self.measured(),
+            None => return None,
+        };
+        Some(MeasuredOn::part(part, Some((data.len(), "rows"))))
+    }
+
+    fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {
+        let (name, data) = self.measured();
+        let (_, measures, outputs) = self.score(params, data)?;
+        let count = data.len();
         let mut findings = Findings::default();
         let summary = &mut findings.summary;
-        for (name, value) in measures.named() {
-            summary.insert(name, json!(value));
-        }
-        summary.insert("measured_on".into(), json!(name));
         summary.insert("training_samples".into(), json!(self.data.train.len()));
         match (&measures, &self.data.scoring) {
             (Measures::Classification(matrix), Scoring::Prepared(preparation)) => {
                 let rows: Vec<&[f64]> = matrix.rows().collect();
                 summary.insert("confusion".into(), json!(rows));
-                let table = confusion_table(name, preparation.classes(), &rows);
+                let named = format!("{count} {name}");
+                let table = confusion_table(&named, preparation.classes(), &rows);
                 findings.figures.push(table);
             }
             (Measures::Regression(_), scoring) => {
                 let width = self.network.output_len();
                 let points = first_against_truth(scoring, data, &outputs, width)?;
-                findings
-                    .figures
-                    .push(truth_against_prediction(name, &points));
+                findings.figures.push(truth_against_prediction(
+                    &format!("{count} {name}"),
+                    &points,
+                ));
             }
             _ => {}
         }
@@ -520,6 +618,8 @@ pub struct Predictions {
     pub unpredicted: usize,
     /// Rows that the measures are of.
     pub measured: usize,
+    /// What was found out about the file, to be said.
+    pub notes: Vec<String>,
 }
 
 impl TrainedNetwork {
@@ -594,6 +694,7 @@ impl TrainedNetwork {
         Ok(Predictions {
             columns,
             metrics,
+            notes: data.notes,
             unpredicted: data.total - data.rows.len(),
             measured: data.known.map_or(0, |(_, samples)| samples.len()),
         })

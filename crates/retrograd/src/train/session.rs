@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::fit::Fit;
 use super::folder::RunFolder;
-use super::{Experiment, Observer, Placement, Quiet, Summary, Task};
+use super::{Experiment, Findings, Observer, Placement, Quiet, Summary, Task};
 use crate::{Model, Result, budget};
 
 /// One run of an experiment.
@@ -18,6 +18,7 @@ pub struct Session<'a> {
     observer: Option<&'a mut (dyn Observer + Send)>,
     plan: Option<&'a mut String>,
     kept: Option<&'a mut Vec<f32>>,
+    added: Findings,
 }
 
 /// Where a run writes.
@@ -39,6 +40,7 @@ impl<'a> Session<'a> {
             observer: None,
             plan: None,
             kept: None,
+            added: Findings::default(),
         }
     }
 
@@ -89,6 +91,9 @@ impl<'a> Session<'a> {
     /// model has the buffers that belong to them.
     pub fn kept_in(mut self, params: &'a mut Vec<f32>) -> Self {
         self.kept = Some(params);
+    /// What others found out about the experiment: its summary and report have it, too.
+    pub fn with_findings(mut self, added: Findings) -> Self {
+        self.added = added;
         self
     }
 
@@ -101,6 +106,12 @@ impl<'a> Session<'a> {
     /// The experiment, with what the command line changed.
     pub fn experiment(&self) -> &Experiment {
         &self.experiment
+    }
+
+    /// Writes the experiment's `[data]` in another way, before training: what was read from files
+    /// that the run should not need.
+    pub(crate) fn set_data(&mut self, data: toml::Table) {
+        self.experiment.data = data;
     }
 
     /// The run's folder, where it has one.
@@ -138,6 +149,7 @@ impl<'a> Session<'a> {
         let mut fit = Fit::new(&self.experiment, task, observer, self.stop, resume)?;
         fit.verify = self.verify;
         fit.kept = self.kept.as_deref_mut();
+        fit.added = self.added.clone();
         match &self.folder {
             Place::Memory => fit.accelerate(&self.placement)?,
             Place::New(path) => {

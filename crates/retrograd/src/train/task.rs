@@ -36,6 +36,50 @@ pub struct Findings {
     pub figures: Vec<Figure>,
 }
 
+/// What a figure is measured on: `30 test rows`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeasuredOn {
+    /// Which part of the data.
+    pub part: String,
+    /// How many of what, where it is known.
+    pub count: Option<(usize, &'static str)>,
+}
+
+impl MeasuredOn {
+    /// A part of the data, and how many of what it has.
+    pub fn part(part: impl Into<String>, count: Option<(usize, &'static str)>) -> Self {
+        MeasuredOn {
+            part: part.into(),
+            count,
+        }
+    }
+}
+
+impl std::fmt::Display for MeasuredOn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.count {
+            Some((1, what)) => write!(f, "1 {} {}", self.part, what.trim_end_matches('s')),
+            Some((count, what)) => write!(f, "{count} {} {what}", self.part),
+            None if self.part.contains(' ') => f.write_str(&self.part),
+            None => write!(f, "{} data", self.part),
+        }
+    }
+}
+
+/// Whether a run learnt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It did.
+    Learned,
+    /// It did not.
+    NotLearned {
+        /// By what that is seen.
+        why: String,
+        /// What to try.
+        advice: String,
+    },
+}
+
 /// A part of the report.
 #[derive(Clone, Debug)]
 pub struct Figure {
@@ -122,6 +166,32 @@ pub trait Task {
     /// `evaluate` gives no such figure the last parameters are taken.
     fn best_by(&self) -> (&'static str, bool) {
         ("validation_loss", true)
+    }
+
+    /// The figures of the parameters that were kept, measured once at the end; they take the place of
+    /// [`Task::evaluate`]'s where they have the same name. Rows that chose the epoch flatter: where a
+    /// task keeps others aside, its figures are from those.
+    fn measure(&mut self, params: &[f32]) -> Result<Metrics> {
+        let _ = params;
+        Ok(Metrics::new())
+    }
+
+    /// Whether the model learnt what it should, as the summary has it; none where there is no such
+    /// line.
+    fn verdict(&self, summary: &super::Summary) -> Option<Verdict> {
+        let _ = summary;
+        None
+    }
+
+    /// What a figure of the summary is measured on; none where it is no measure (a count, a time).
+    fn measured_on(&self, figure: &str) -> Option<MeasuredOn> {
+        let part = match figure.split('_').next()? {
+            "train" => "training",
+            "validation" => "validation",
+            "test" => "test",
+            _ => return None,
+        };
+        Some(MeasuredOn::part(part, None))
     }
 
     /// A few lines that show the current state on a terminal (a pattern, a sample); none usually.

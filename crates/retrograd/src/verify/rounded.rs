@@ -87,6 +87,10 @@ pub struct Granted {
     pub sigmoid: Margin,
     /// x / y.
     pub div: Margin,
+    /// sin x and cos x.
+    pub sin: Margin,
+    /// xʸ, by the size of y·log₂ x and of y.
+    pub pow: Margin,
 }
 
 impl Granted {
@@ -101,6 +105,8 @@ impl Granted {
         erf: Margin::ulps(0.0),
         sigmoid: Margin::ulps(0.0),
         div: Margin::ulps(0.0),
+        sin: Margin::ulps(0.0),
+        pow: Margin::ulps(0.0),
     };
 
     /// The CPU. Arithmetic and square roots are IEEE 754's; the polynomials of the SIMD kernels
@@ -115,6 +121,8 @@ impl Granted {
         erf: Margin::ulps(4.0),
         sigmoid: Margin::ulps(2.0),
         div: Margin::ulps(0.0),
+        sin: Margin::ulps(2.0),
+        pow: Margin::ulps(2.0),
     };
 
     /// A GPU: what WGSL's specification ("Floating point accuracy") grants f32.
@@ -151,6 +159,19 @@ impl Granted {
         sigmoid: Margin::ulps(1.0),
         // x / y: 2.5 ULP.
         div: Margin::ulps(2.5),
+        // sin(x), cos(x): an absolute 2⁻¹¹ within [−π, π].
+        sin: Margin {
+            ulps: 0.0,
+            ulps_per_x: 0.0,
+            absolute: 1.0 / 2048.0,
+        },
+        // pow(x, y): as exp2(y · log2(x)); (3 + 2·|z|) ULP of the one, and what 3 ULP or an
+        // absolute 2⁻²¹ of the other make of it.
+        pow: Margin {
+            ulps: 3.0,
+            ulps_per_x: 6.0,
+            absolute: 0.0,
+        },
     };
 
     /// A GPU in mixed precision: every result rounded to the 11 bits of f16. The kernels round
@@ -173,6 +194,9 @@ enum Function {
     Erf,
     Sigmoid,
     Div,
+    Sin,
+    Cos,
+    Pow,
 }
 
 /// The bits that f32 has less than f64.
@@ -186,7 +210,7 @@ thread_local! {
     static KEY: Cell<u64> = const { Cell::new(STEP) };
     static COUNT: Cell<u64> = const { Cell::new(0) };
     static GRANTED: Cell<&'static Granted> = const { Cell::new(&Granted::EXACT) };
-    static SHARES: Cell<[f64; 7]> = const { Cell::new([0.0; 7]) };
+    static SHARES: Cell<[f64; 10]> = const { Cell::new([0.0; 10]) };
     /// The bits of f64's fraction that are cut off.
     static CUT: Cell<u64> = const { Cell::new(F32_CUT) };
 }
@@ -216,7 +240,7 @@ impl Rounded {
         KEY.set(mix(seed.wrapping_mul(STEP) ^ 0x5851_f42d_4c95_7f2d));
         GRANTED.set(granted);
         CUT.set((1 << (53 - granted.bits)) - 1);
-        let mut shares = [0.0; 7];
+        let mut shares = [0.0; 10];
         for (function, share) in shares.iter_mut().enumerate() {
             *share = Self::signed(function as u64);
         }
@@ -407,6 +431,17 @@ impl Scalar for Rounded {
     }
     fn abs(self) -> Self {
         Rounded(self.0.abs())
+    }
+    fn sin(self) -> Self {
+        Self::granted(Function::Sin, |g| g.sin, self.0, self.0.sin())
+    }
+    fn cos(self) -> Self {
+        Self::granted(Function::Cos, |g| g.sin, self.0, self.0.cos())
+    }
+    fn pow(self, exponent: Self) -> Self {
+        let size = exponent.0.abs() * (1.0 + self.0.abs().log2().abs());
+        let y = self.0.powf(exponent.0);
+        Self::granted(Function::Pow, |g| g.pow, size, y)
     }
 }
 

@@ -7,19 +7,28 @@
 //!   outside of quotes and apart from the decimal mark, unless it is given.
 //! - Fields may be quoted with `"`, a quote inside is doubled; line breaks inside quotes belong to
 //!   the field. Blanks around a field are dropped, those inside quotes are kept.
+//! - Where none of these separators occurs and the first two lines have as many words, blanks are
+//!   the separator, any number of them.
+//! - The text is UTF-8; UTF-16, and Latin-1 as Windows writes it, are seen and said; gzip is unpacked.
 //! - Lines end with LF, CRLF or CR. Empty lines are skipped. A byte-order mark is skipped.
 //! - Every row has as many fields as the first line: a ragged row is an error that names the line.
 
+mod cells;
+mod encoding;
+mod number;
 mod text;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::array::Array;
+use super::dates::DateForm;
 use super::files::{self, did_you_mean, list, quote};
 use crate::{Error, Result};
-use text::{Rows, detect};
+use cells::Cells;
+use text::detect;
 
 pub(crate) use text::records;
 pub use text::write;
@@ -35,6 +44,9 @@ pub struct Reading {
     pub header: bool,
     /// Cells that hold no value, whatever the case of their letters.
     pub missing_values: Vec<String>,
+    /// Whether 1,234 is one thousand and more: a comma that separates fields is no decimal mark.
+    #[serde(default)]
+    pub grouped: bool,
 }
 
 impl Default for Reading {
@@ -45,6 +57,7 @@ impl Default for Reading {
             decimal: '.',
             header: true,
             missing_values: missing.map(String::from).to_vec(),
+            grouped: false,
         }
     }
 }
@@ -77,18 +90,27 @@ impl Reading {
         missing.any(|m| m.eq_ignore_ascii_case(cell))
     }
 
-    /// A cell as a number, which may be infinite; none if it is text.
+    /// A cell as a number, which may be infinite; none if it is text. A sign of currency or of per
+    /// cent is left off (`12 %` is 12), and so are marks between thousands.
     pub fn number(&self, cell: &str) -> Option<f64> {
         // Spelled-out NaN is a missing value or a text, never a number.
-        let number: f64 = if self.decimal == ',' {
-            if cell.contains('.') {
-                return None;
-            }
-            cell.replacen(',', ".", 1).parse().ok()?
-        } else {
-            cell.parse().ok()?
+        let plain = match self.decimal {
+            ',' if cell.contains('.') => None,
+            ',' => cell.replacen(',', ".", 1).parse::<f64>().ok(),
+            _ => cell.parse::<f64>().ok(),
         };
-        (!number.is_nan()).then_some(number)
+        match plain {
+            Some(number) => (!number.is_nan()).then_some(number),
+            None => number::decorated(cell, self.decimal, self.grouped),
+        }
+    }
+}
+
+/// A separator as a message names it.
+pub(crate) fn separator_words(separator: char) -> String {
+    match separator {
+        ' ' => "blanks".to_string(),
+        other => format!("{other:?}"),
     }
 }
 
@@ -106,15 +128,15 @@ pub struct Table {
     columns: Vec<String>,
     /// The columns in the order of their names: a name is found among many without looking at all.
     by_name: Vec<u32>,
-    /// The text of all cells, row after row, and where each ends.
-    text: String,
-    ends: Vec<usize>,
-    /// The line on which each row starts, counted from 1.
-    lines: Vec<usize>,
+    /// All rows, that of the names among them.
+    cells: Arc<Cells>,
+    /// Rows of names: 0 or 1.
+    header_rows: usize,
     /// "line", or "row" where the table wasn't made of text.
     line_word: &'static str,
     reading: Reading,
     separator: char,
+    notes: Vec<String>,
 }
 
 /// What the cells of a column are, missing ones aside.
@@ -135,6 +157,23 @@ pub enum Kind {
     },
 }
 
+impl Kind {
+    fn of(number_row: Option<usize>, text_row: Option<usize>) -> Self {
+        match (number_row, text_row) {
+            (None, None) => Kind::Empty,
+            (Some(_), None) => Kind::Numbers,
+            (None, Some(_)) => Kind::Text,
+            (Some(number_row), Some(text_row)) => Kind::Mixed {
+                number_row,
+                text_row,
+            },
+        }
+    }
+}
+
+/// Different texts that a summary counts; one more stands for all more.
+pub(crate) const MAX_DISTINCT: usize = 100_000;
+
 /// What a column holds: enough to choose how to use it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ColumnSummary {
@@ -142,100 +181,94 @@ pub struct ColumnSummary {
     pub kind: Kind,
     /// Cells without a value.
     pub missing: usize,
-    /// Different texts among the others.
+    /// Different texts among the others; 100,001 for more than 100,000.
     pub distinct: usize,
     /// The smallest and the largest number, where there are numbers.
     pub range: Option<(f64, f64)>,
 }
 
 impl Table {
-    /// Reads a table.
+    /// Reads a table: text in UTF-8, UTF-16 or Latin-1, plain or gzip; from standard input where
+    /// the path is `-`.
     pub fn read(path: impl AsRef<Path>, reading: &Reading) -> Result<Self> {
         let path = path.as_ref();
-        Self::decode(path, &files::read(path)?, reading)
+        let bytes = match path == Path::new("-") {
+            true => files::read_stdin()?,
+            false => files::read(path)?,
+        };
+        Self::of_bytes(path, bytes, reading)
     }
 
     /// Reads a table's bytes; `path` is for messages.
     pub fn decode(path: &Path, bytes: &[u8], reading: &Reading) -> Result<Self> {
+        Self::of_bytes(path, bytes.to_vec(), reading)
+    }
+
+    fn of_bytes(path: &Path, bytes: Vec<u8>, reading: &Reading) -> Result<Self> {
         reading.check()?;
-        let whole = bytes.len();
-        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-        if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
-            let problem = "the text is UTF-16, needs UTF-8: save it again with that encoding";
-            return Err(Error::file(path, "byte 0", problem));
+        let mut notes = Vec::new();
+        let content = encoding::text(path, bytes, &mut notes)?;
+        let found = || detect(&content, reading.decimal);
+        let separator = reading.separator.unwrap_or_else(found);
+        let cells = Cells::find(content, separator as u8)
+            .map_err(|(at, problem)| Error::file(path, at, problem))?;
+        if cells.rows() == 0 {
+            let problem = "every line of the file is empty, needs a table";
+            return Err(Error::file(path, "line 1", problem));
         }
-        let content = std::str::from_utf8(bytes).map_err(|e| {
-            let at = e.valid_up_to();
-            let line = 1 + bytes[..at].iter().filter(|&&b| b == b'\n').count();
-            let byte = whole - bytes.len() + at;
-            Error::file(
-                path,
-                format!("line {line}, byte {byte}"),
-                format!("got the byte {:#04x}, needs UTF-8 text", bytes[at]),
-            )
-        })?;
-        let separator = reading
-            .separator
-            .unwrap_or_else(|| detect(content, reading.decimal));
-        let mut rows = Rows {
-            content,
-            at: 0,
-            line: 1,
-            separator: separator as u8,
-        };
-        let mut table = Table {
+        let table = Table {
             path: path.to_path_buf(),
             columns: Vec::new(),
             by_name: Vec::new(),
-            text: String::new(),
-            ends: Vec::new(),
-            lines: Vec::new(),
+            cells: Arc::new(cells),
+            header_rows: 0,
             line_word: "line",
             reading: reading.clone(),
             separator,
+            notes,
         };
-        let mut next = |table: &mut Table| {
-            rows.next(&mut table.text, &mut table.ends)
-                .map_err(|(line, field, problem)| {
-                    Error::file(path, format!("line {line}, field {field}"), problem)
-                })
+        table.named(reading)
+    }
+
+    /// The same text understood in another way, read again only where its separator is another.
+    pub(crate) fn understood(&self, reading: &Reading) -> Result<Self> {
+        reading.check()?;
+        let given = reading.separator.unwrap_or(self.separator);
+        if given != self.separator || reading.decimal == self.separator {
+            return Self::read(&self.path, reading);
+        }
+        self.clone().named(reading)
+    }
+
+    /// With the names of its columns, from the first row or by their numbers.
+    fn named(mut self, reading: &Reading) -> Result<Self> {
+        let width = self.cells.width();
+        self.header_rows = usize::from(reading.header);
+        self.reading = reading.clone();
+        // A comma that doesn't separate fields separates thousands.
+        self.reading.grouped = self.separator == ',' && reading.decimal == '.';
+        self.columns = match reading.header {
+            true => (0..width)
+                .map(|c| self.cells.cell(0, c).trim().into())
+                .collect(),
+            false => (0..width).map(|c| c.to_string()).collect(),
         };
-        let Some(first_line) = next(&mut table)? else {
-            let problem = "every line of the file is empty, needs a table";
-            return Err(Error::file(path, "line 1", problem));
-        };
-        let width = table.ends.len();
+        self.by_name = sorted(&self.columns);
+        let first_line = self.cells.line(0);
         if reading.header {
-            table.columns = (0..width).map(|c| table.cell(0, c).trim().into()).collect();
-            table.by_name = sorted(&table.columns);
-            table.check_header(first_line)?;
-            table.text.clear();
-            table.ends.clear();
-        } else {
-            table.columns = (0..width).map(|c| c.to_string()).collect();
-            table.by_name = sorted(&table.columns);
-            table.lines.push(first_line);
+            self.check_header(first_line)?;
         }
-        loop {
-            let before = table.ends.len();
-            let Some(line) = next(&mut table)? else { break };
-            let fields = table.ends.len() - before;
-            if fields != width {
-                return Err(Error::file(
-                    path,
-                    format!("line {line}"),
-                    format!(
-                        "got {fields} fields, needs {width} as in line {first_line} (separated by {separator:?})"
-                    ),
-                ));
-            }
-            table.lines.push(line);
-        }
-        if table.lines.is_empty() {
+        if self.rows() == 0 {
             let problem = "there are no rows below the names of the columns, needs at least one";
-            return Err(Error::file(path, format!("line {first_line}"), problem));
+            let at = format!("line {first_line}");
+            return Err(Error::file(&self.path, at, problem));
         }
-        Ok(table)
+        Ok(self)
+    }
+
+    /// What was found out about the text, to be said.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// A table of an array of samples × columns; the columns are called `0`, `1`, ….
@@ -258,22 +291,14 @@ impl Table {
         path: &Path,
         columns: Vec<String>,
         rows: usize,
-        mut cell: impl FnMut(usize, usize) -> String,
+        cell: impl FnMut(usize, usize) -> String,
     ) -> Self {
-        let (mut text, mut ends) = (String::new(), Vec::new());
-        for row in 0..rows {
-            for column in 0..columns.len() {
-                text.push_str(&cell(row, column));
-                ends.push(text.len());
-            }
-        }
         Table {
             path: path.to_path_buf(),
             by_name: sorted(&columns),
+            cells: Arc::new(Cells::of(columns.len(), rows, cell)),
             columns,
-            text,
-            ends,
-            lines: (0..rows).collect(),
+            header_rows: 0,
             line_word: "row",
             // Only what can't be a number of any kind is missing.
             reading: Reading {
@@ -281,6 +306,7 @@ impl Table {
                 ..Reading::default()
             },
             separator: ',',
+            notes: Vec::new(),
         }
     }
 
@@ -325,7 +351,7 @@ impl Table {
 
     /// The number of rows.
     pub fn rows(&self) -> usize {
-        self.lines.len()
+        self.cells.rows() - self.header_rows
     }
 
     /// What was between the fields.
@@ -340,10 +366,7 @@ impl Table {
 
     /// The text of a cell.
     pub fn cell(&self, row: usize, column: usize) -> &str {
-        let i = row * self.columns.len().max(1) + column;
-        // While the header itself is read there are no columns yet, and one row of cells.
-        let start = if i == 0 { 0 } else { self.ends[i - 1] };
-        &self.text[start..self.ends[i]]
+        self.cells.cell(row + self.header_rows, column)
     }
 
     /// Whether a cell holds no value.
@@ -353,7 +376,11 @@ impl Table {
 
     /// Where a row stands in the file, for messages and reports: `line 7`.
     pub fn line(&self, row: usize) -> String {
-        format!("{} {}", self.line_word, self.lines[row])
+        let line = match self.line_word {
+            "row" => row,
+            _ => self.cells.line(row + self.header_rows),
+        };
+        format!("{} {line}", self.line_word)
     }
 
     /// Where a cell stands, for messages: `line 7, column "age"`.
@@ -395,40 +422,42 @@ impl Table {
                 None => text_row.get_or_insert(row),
             };
         }
-        match (number_row, text_row) {
-            (None, None) => Kind::Empty,
-            (Some(_), None) => Kind::Numbers,
-            (None, Some(_)) => Kind::Text,
-            (Some(number_row), Some(text_row)) => Kind::Mixed {
-                number_row,
-                text_row,
-            },
-        }
+        Kind::of(number_row, text_row)
     }
 
     /// What a column holds, over all rows.
     pub fn summary(&self, column: usize) -> ColumnSummary {
-        let mut summary = ColumnSummary {
-            kind: self.kind(column, 0..self.rows()),
-            missing: 0,
-            distinct: 0,
-            range: None,
-        };
+        let (mut number_row, mut text_row) = (None, None);
+        let (mut missing, mut range) = (0, None);
         let mut seen = std::collections::HashSet::new();
+        let mut before = "";
         for row in 0..self.rows() {
             let cell = self.cell(row, column);
             if self.reading.is_missing(cell) {
-                summary.missing += 1;
+                missing += 1;
                 continue;
             }
-            seen.insert(cell);
-            if let Some(number) = self.reading.number(cell) {
-                let (low, high) = summary.range.unwrap_or((number, number));
-                summary.range = Some((low.min(number), high.max(number)));
+            if seen.len() <= MAX_DISTINCT && cell != before {
+                seen.insert(cell);
+                before = cell;
+            }
+            match self.reading.number(cell) {
+                Some(number) => {
+                    number_row.get_or_insert(row);
+                    let (low, high) = range.unwrap_or((number, number));
+                    range = Some((low.min(number), high.max(number)));
+                }
+                None => {
+                    text_row.get_or_insert(row);
+                }
             }
         }
-        summary.distinct = seen.len();
-        summary
+        ColumnSummary {
+            kind: Kind::of(number_row, text_row),
+            missing,
+            distinct: seen.len(),
+            range,
+        }
     }
 
     /// The number in a cell: none where it is missing, an error where it is text or infinite.
@@ -441,6 +470,24 @@ impl Table {
             Some(number) if number.is_finite() => Ok(Some(number)),
             _ => Err(self.bad_cell(row, column, "a finite number")),
         }
+    }
+
+    /// The times of some rows: a column of numbers as it is, or of dates.
+    pub(crate) fn times(&self, column: usize, rows: &[usize]) -> Result<Vec<f64>> {
+        let cells = rows.iter().map(|&row| self.cell(row, column));
+        let numbers: Option<Vec<f64>> = cells.clone().map(|c| self.reading.number(c)).collect();
+        if let Some(numbers) = numbers {
+            return Ok(numbers);
+        }
+        let form = DateForm::of(cells.clone());
+        let needed = "a number or a date in every row, written alike";
+        let bad = rows.iter().find(|&&row| {
+            let cell = self.cell(row, column);
+            self.reading.is_missing(cell) || DateForm::of([cell].into_iter()).is_none()
+        });
+        let row = *bad.or(rows.first()).unwrap_or(&0);
+        let form = form.ok_or_else(|| self.bad_cell(row, column, needed))?;
+        Ok(cells.filter_map(|cell| form.seconds(cell)).collect())
     }
 
     /// The error of a cell that holds something else than what is needed.

@@ -6,7 +6,8 @@ use std::path::Path;
 use super::super::files;
 use crate::{Error, Result};
 
-/// The separator that occurs most often in the first line that isn't empty, outside of quotes.
+/// The separator that occurs most often in the first line that isn't empty, outside of quotes; blanks
+/// where none does and the first two lines have as many words.
 pub(super) fn detect(content: &str, decimal: char) -> char {
     const CANDIDATES: [char; 4] = [',', ';', '\t', '|'];
     let mut counts = [0; CANDIDATES.len()];
@@ -24,27 +25,61 @@ pub(super) fn detect(content: &str, decimal: char) -> char {
         }
     }
     let candidates = CANDIDATES.iter().zip(counts);
-    let (mut best, mut most) = (',', None);
+    let (mut best, mut most) = (if decimal == ',' { ';' } else { ',' }, 0);
     for (&candidate, count) in candidates.filter(|(c, _)| **c != decimal) {
-        if most.is_none_or(|m| count > m) {
-            (best, most) = (candidate, Some(count));
+        if count > most {
+            (best, most) = (candidate, count);
         }
+    }
+    if most == 0 && blanks_separate(content) {
+        return ' ';
     }
     best
 }
 
-/// The records of a text, one by one.
+/// Whether the first two records have as many words, more than one.
+fn blanks_separate(content: &str) -> bool {
+    let mut rows = Rows::new(content, b' ');
+    let mut ends = Vec::new();
+    let mut words = || match rows.next(&mut ends) {
+        Ok(Some(_)) => ends.len(),
+        _ => 0,
+    };
+    let first = words();
+    first > 1 && words() == first
+}
+
+/// The records of a text, one by one. Where the separator is a blank, any number of them is one.
 pub(super) struct Rows<'a> {
-    pub(super) content: &'a str,
-    pub(super) at: usize,
-    pub(super) line: usize,
-    pub(super) separator: u8,
+    content: &'a str,
+    at: usize,
+    line: usize,
+    separator: u8,
+}
+
+/// Where a record is.
+pub(super) struct Record {
+    /// Its line, counted from 1.
+    pub line: usize,
+    /// Its first byte.
+    pub start: usize,
+    /// The fields with quotes inside, as they are meant.
+    pub unescaped: Vec<(usize, String)>,
 }
 
 /// The line, the field (counted from 1) and what is wrong there.
 pub(super) type Problem = (usize, usize, String);
 
-impl Rows<'_> {
+impl<'a> Rows<'a> {
+    pub(super) fn new(content: &'a str, separator: u8) -> Self {
+        Rows {
+            content,
+            at: 0,
+            line: 1,
+            separator,
+        }
+    }
+
     fn peek(&self) -> Option<u8> {
         self.content.as_bytes().get(self.at).copied()
     }
@@ -64,59 +99,82 @@ impl Rows<'_> {
 
     fn skip_blanks(&mut self) {
         while let Some(b' ' | b'\t') = self.peek()
-            && self.peek() != Some(self.separator)
+            && (self.separator == b' ' || self.peek() != Some(self.separator))
         {
             self.at += 1;
         }
     }
 
-    /// Appends the fields of the next record and returns its line; none at the end.
-    pub(super) fn next(
-        &mut self,
-        text: &mut String,
-        ends: &mut Vec<usize>,
-    ) -> Result<Option<usize>, Problem> {
+    /// Finds the ends of the next record's fields; none at the end.
+    pub(super) fn next(&mut self, ends: &mut Vec<usize>) -> Result<Option<Record>, Problem> {
         loop {
+            ends.clear();
             while self.line_break() {}
+            if self.separator == b' ' {
+                self.skip_blanks();
+                if self.line_break() {
+                    continue;
+                }
+            }
             if self.peek().is_none() {
                 return Ok(None);
             }
-            let line = self.line;
-            let (text_before, ends_before) = (text.len(), ends.len());
+            let mut record = Record {
+                line: self.line,
+                start: self.at,
+                unescaped: Vec::new(),
+            };
             let mut quoted_any = false;
             loop {
-                let field = ends.len() - ends_before + 1;
-                quoted_any |= self.field(text, field)?;
-                ends.push(text.len());
-                if self.peek() != Some(self.separator) {
+                quoted_any |= self.field(ends.len() + 1, &mut record.unescaped)?;
+                ends.push(self.at);
+                if !self.pass_separator() {
                     break;
                 }
-                self.at += 1;
             }
+            // A line of blanks alone is no record.
+            let blank = ends.len() == 1
+                && !quoted_any
+                && self.content[record.start..self.at].trim().is_empty();
             // The end of the record: a line break or the end of the file.
             self.line_break();
-            let blank = ends.len() - ends_before == 1 && text.len() == text_before && !quoted_any;
             if !blank {
-                return Ok(Some(line));
+                return Ok(Some(record));
             }
-            // A line of blanks alone.
-            ends.truncate(ends_before);
         }
     }
 
-    /// Appends one field up to a separator, a line break or the end; whether it was quoted.
-    fn field(&mut self, text: &mut String, number: usize) -> Result<bool, Problem> {
+    /// Passes what is between two fields; false at the end of a record.
+    fn pass_separator(&mut self) -> bool {
+        if self.separator != b' ' {
+            let here = self.peek() == Some(self.separator);
+            self.at += usize::from(here);
+            return here;
+        }
         self.skip_blanks();
+        !matches!(self.peek(), None | Some(b'\r' | b'\n'))
+    }
+
+    /// Passes one field up to a separator, a line break or the end; whether it was quoted.
+    fn field(
+        &mut self,
+        number: usize,
+        unescaped: &mut Vec<(usize, String)>,
+    ) -> Result<bool, Problem> {
+        if matches!(self.peek(), Some(b' ' | b'\t')) {
+            self.skip_blanks();
+        }
         if self.peek() != Some(b'"') {
-            let rest = &self.content[self.at..];
-            let separator = self.separator as char;
-            let end = rest.find([separator, '\r', '\n']).unwrap_or(rest.len());
-            text.push_str(rest[..end].trim());
-            self.at += end;
+            let rest = &self.content.as_bytes()[self.at..];
+            let (separator, blanks) = (self.separator, self.separator == b' ');
+            let ends =
+                |&b: &u8| b == separator || b == b'\n' || b == b'\r' || (blanks && b == b'\t');
+            self.at += rest.iter().position(ends).unwrap_or(rest.len());
             return Ok(false);
         }
         let opened = self.line;
         self.at += 1;
+        let mut text = String::new();
         loop {
             let rest = &self.content[self.at..];
             let Some(end) = rest.find('"') else {
@@ -124,22 +182,31 @@ impl Rows<'_> {
                 return Err((opened, number, problem.into()));
             };
             let inside = &rest[..end];
-            text.push_str(inside);
             self.at += end + 1;
             // CR LF counts once, a lone CR too.
             let breaks = inside.matches('\n').count() + inside.matches('\r').count()
                 - inside.matches("\r\n").count();
             self.line += breaks;
             if self.peek() != Some(b'"') {
+                if !text.is_empty() {
+                    text.push_str(inside);
+                    unescaped.push((number - 1, text));
+                }
                 break;
             }
+            text.push_str(inside);
             text.push('"');
             self.at += 1;
         }
+        let after = self.at;
         self.skip_blanks();
         match self.peek() {
             None | Some(b'\r' | b'\n') => Ok(true),
             Some(c) if c == self.separator => Ok(true),
+            Some(_) if self.separator == b' ' && self.at > after => {
+                self.at = after;
+                Ok(true)
+            }
             Some(_) => {
                 let after: String = self.content[self.at..].chars().take(16).collect();
                 let problem = format!(
@@ -156,21 +223,23 @@ impl Rows<'_> {
 /// a crash may have cut its last row.
 pub(crate) fn records(path: &Path) -> Result<Vec<Vec<String>>> {
     let bytes = files::read(path)?;
-    let mut rows = Rows {
-        content: &String::from_utf8_lossy(&bytes),
-        at: 0,
-        line: 1,
-        separator: b',',
-    };
-    let (mut records, mut text, mut ends) = (Vec::new(), String::new(), Vec::new());
-    while let Ok(Some(_)) = rows.next(&mut text, &mut ends) {
-        let starts = std::iter::once(&0).chain(&ends);
-        let cells = starts
-            .zip(&ends)
-            .map(|(&start, &end)| text[start..end].into());
-        records.push(cells.collect());
-        text.clear();
-        ends.clear();
+    let content = String::from_utf8_lossy(&bytes);
+    let mut rows = Rows::new(&content, b',');
+    let (mut records, mut ends) = (Vec::new(), Vec::new());
+    while let Ok(Some(record)) = rows.next(&mut ends) {
+        let mut cells = Vec::with_capacity(ends.len());
+        let mut start = record.start;
+        for (field, &end) in ends.iter().enumerate() {
+            let text = content[start..end].trim();
+            let unescaped = record.unescaped.iter().find(|u| u.0 == field);
+            cells.push(match (unescaped, text.strip_prefix('"')) {
+                (Some((_, meant)), _) => meant.clone(),
+                (None, Some(rest)) => rest.strip_suffix('"').unwrap_or(rest).to_string(),
+                (None, None) => text.to_string(),
+            });
+            start = end + 1;
+        }
+        records.push(cells);
     }
     Ok(records)
 }

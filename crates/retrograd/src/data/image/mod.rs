@@ -6,6 +6,7 @@
 //! Values are kept as stored (0 … 255, 0 … 65535, or floats); colours become Rec. 709 luminance,
 //! transparency is ignored.
 
+mod colours;
 mod file;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ mod writer;
 
 use std::path::Path;
 
+pub(crate) use colours::read_colours;
 pub(crate) use file::panic_is_caught;
 pub use file::{ImageFile, Spool};
 pub use writer::ImageWriter;

@@ -96,6 +96,19 @@ impl Arrays {
     }
 }
 
+impl Arrays {
+    /// The targets where they are classes: a whole number for every sample.
+    pub(super) fn class_numbers(&self, spec: &DataSpec) -> Option<&Array> {
+        let y = &self.y.as_ref()?.array;
+        let one = y.len() == self.x.array.samples();
+        let classes = match spec.task {
+            Some(task) => task == TaskKind::Classification,
+            None => y.is_integer() || spec.classes.is_some(),
+        };
+        (one && classes).then_some(y)
+    }
+}
+
 impl Preparation {
     /// Learns from the training samples (classes from all samples).
     pub(crate) fn fit_arrays(spec: &DataSpec, arrays: &Arrays, training: &[usize]) -> Result<Self> {
@@ -125,6 +138,7 @@ impl Preparation {
             target,
             weights: arrays.weights.as_ref().and_then(|w| w.name.clone()),
             missing: spec.missing,
+            unknown: spec.unknown,
             reading: Reading::default(),
         };
         preparation.check()?;

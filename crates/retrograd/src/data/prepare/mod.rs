@@ -11,10 +11,14 @@
 //!   height, width) by channel, other arrays as a whole.
 //! - A category becomes as many values as there are categories, 1 at its own place and 0 elsewhere.
 //!   The categories are those of the whole training file, sorted: by value where all are numbers,
-//!   by their text otherwise. One that is not among them is an error.
+//!   by their text otherwise. One that is not among them has 0 at every place, and is counted and
+//!   said; or it is an error.
+//! - A date becomes a number of days, scaled as a number is, and the sine and cosine of its place in
+//!   the day, the week and the year, as far as the training part goes through them.
 //! - Classes are numbered in the same order.
 
 mod arrays;
+mod columns;
 mod table;
 
 use std::collections::{BTreeMap, HashMap};
@@ -23,6 +27,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::csv::{Reading, Table};
+use super::dates::DateForm;
 use super::files::{did_you_mean, list, quote};
 use super::metrics::{Confusion, Regression, predicted_class};
 use super::spec::DataFormat;
@@ -30,7 +35,7 @@ use super::{Dataset, idx, npy, safetensors};
 use crate::{Error, Result};
 
 pub(crate) use arrays::{Arrays, Named};
-pub(crate) use table::training_rows;
+pub(crate) use table::{sample_classes, training_rows};
 
 /// What is learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +72,17 @@ pub enum Missing {
     Mean,
     /// The row is left out.
     Drop,
+}
+
+/// What happens to categories that training did not see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unknown {
+    /// They are none of the known ones; how many is said.
+    #[default]
+    Ignore,
+    /// They are an error.
+    Error,
 }
 
 /// x becomes (x − shift) / scale: one pair per group of values of a sample, none for no change.
@@ -230,6 +246,54 @@ pub enum Encoding {
         /// The categories.
         labels: Labels,
     },
+    /// The days since 1970, and two values for every cycle.
+    Date {
+        /// How it is written.
+        form: DateForm,
+        /// The training part's mean in days, where missing cells take it.
+        fill: Option<f64>,
+        /// The normalisation of the days.
+        scaling: Scaling,
+        /// What the dates go through.
+        cycles: Vec<Cycle>,
+    },
+}
+
+/// What comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cycle {
+    /// Of 24 hours.
+    Day,
+    /// Of 7 days.
+    Week,
+    /// Of 365.2425 days.
+    Year,
+}
+
+impl Cycle {
+    /// Its length in days.
+    pub fn days(self) -> f64 {
+        match self {
+            Cycle::Day => 1.0,
+            Cycle::Week => 7.0,
+            Cycle::Year => 365.2425,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Cycle::Day => "day",
+            Cycle::Week => "week",
+            Cycle::Year => "year",
+        }
+    }
+
+    /// Sine and cosine of a time's place in it.
+    pub fn of(self, days: f64) -> [f64; 2] {
+        let turn = (days / self.days()).rem_euclid(1.0) * std::f64::consts::TAU;
+        [turn.sin(), turn.cos()]
+    }
 }
 
 impl Encoding {
@@ -238,6 +302,7 @@ impl Encoding {
         match self {
             Encoding::Number { .. } => 1,
             Encoding::Category { labels, .. } => labels.names.len(),
+            Encoding::Date { cycles, .. } => 1 + 2 * cycles.len(),
         }
     }
 }
@@ -294,6 +359,9 @@ pub struct Preparation {
     pub weights: Option<String>,
     /// The rule for missing cells.
     pub missing: Missing,
+    /// The rule for categories that training did not see.
+    #[serde(default)]
+    pub unknown: Unknown,
     /// How a table's text is understood.
     pub reading: Reading,
 }
@@ -310,6 +378,8 @@ pub struct NewData {
     pub rows: Vec<usize>,
     /// Rows in the file.
     pub total: usize,
+    /// What was found out about the file, to be said.
+    pub notes: Vec<String>,
     /// The file, where it is a table.
     pub(crate) table: Option<Table>,
 }
@@ -349,7 +419,9 @@ impl Preparation {
         let inputs = match &self.inputs {
             Inputs::Columns(columns) => {
                 for column in columns {
-                    if let Encoding::Number { scaling, .. } = &column.encoding {
+                    if let Encoding::Number { scaling, .. } | Encoding::Date { scaling, .. } =
+                        &column.encoding
+                    {
                         scaling.check(&format!("column {}", quote(&column.name)), 1)?;
                     }
                 }
@@ -410,6 +482,14 @@ impl Preparation {
         for column in columns {
             match &column.encoding {
                 Encoding::Number { .. } => names.push(column.name.clone()),
+                Encoding::Date { cycles, .. } => {
+                    names.push(column.name.clone());
+                    for cycle in cycles {
+                        for wave in ["sin", "cos"] {
+                            names.push(format!("{wave}({} of {})", column.name, cycle.name()));
+                        }
+                    }
+                }
                 Encoding::Category { labels, .. } => {
                     let values = labels.names.iter();
                     names.extend(values.map(|v| format!("{}={v}", column.name)));
@@ -441,7 +521,10 @@ impl Preparation {
     /// by its ending.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<NewData> {
         let path = path.as_ref();
-        let format = DataFormat::of(path)?;
+        let format = match path == Path::new("-") {
+            true => DataFormat::Csv,
+            false => DataFormat::of(path)?,
+        };
         match &self.inputs {
             Inputs::Columns(_) => {
                 let table = match format {
@@ -456,7 +539,10 @@ impl Preparation {
                     }
                 };
                 let rows = self.usable_rows(&table, false)?;
+                let mut notes = table.notes().to_vec();
+                notes.extend(self.unseen(&table, &rows)?);
                 Ok(NewData {
+                    notes,
                     dataset: self.apply_table(&table, &rows, false)?,
                     known: self.known_rows(&table, &rows)?,
                     total: table.rows(),
@@ -490,6 +576,7 @@ impl Preparation {
                     known: None,
                     total: rows.len(),
                     rows,
+                    notes: Vec::new(),
                     table: None,
                 })
             }

@@ -1,16 +1,15 @@
 //! Columns of a table as inputs, targets and weights.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use super::{
-    Column, Encoding, Inputs, Labels, Missing, Preparation, Scaling, TargetRule, TaskKind,
-    most_frequent,
-};
+use super::columns::{PARALLEL_CELLS, encode_rows, find, missing_cell, narrow};
+use super::{Column, Inputs, Labels, Missing, Preparation, Scaling, TargetRule, TaskKind};
 use crate::budget::{self, Demand, product};
 use crate::data::csv::{Kind, Table};
 use crate::data::files::{list, quote};
+use crate::data::spec::Source;
 use crate::data::{DataSpec, Dataset};
-use crate::{Error, Result};
+use crate::{Error, Result, parallel};
 
 /// Which columns of a table are what.
 struct Roles {
@@ -33,8 +32,16 @@ impl Roles {
         }
         let weights = spec.weights.as_ref().map(column).transpose()?;
         let ignored: Vec<usize> = spec.ignore.iter().map(column).collect::<Result<_>>()?;
+        // What the split goes by is no input unless it is asked for: it would tell the parts apart.
+        let split = [&spec.group, &spec.time].into_iter().flatten();
+        let split: Vec<usize> = split.map(column).collect::<Result<_>>()?;
         // What each column is; a target is nothing else, whatever else is said of it.
         let mut known = vec![None; table.columns().len()];
+        if spec.inputs.is_empty() {
+            for &c in &split {
+                known[c] = Some("what the split goes by");
+            }
+        }
         for &c in &ignored {
             known[c] = Some("ignored");
         }
@@ -124,15 +131,50 @@ pub(crate) fn training_rows(spec: &DataSpec, table: &Table) -> Result<Vec<usize>
     complete_rows(table, &used, spec.missing)
 }
 
-/// The advice that goes with a missing cell.
-fn missing_cell(table: &Table, row: usize, column: usize, what: &str, fillable: bool) -> Error {
-    let rules = if fillable {
-        "\"mean\" or \"drop\""
-    } else {
-        "\"drop\""
+/// Whether those columns are classes rather than numbers.
+fn is_classification(spec: &DataSpec, table: &Table, targets: &[usize], usable: &[usize]) -> bool {
+    let text = |&c: &usize| table.kind(c, usable.iter().copied()) == Kind::Text;
+    match spec.task {
+        Some(task) => task == TaskKind::Classification,
+        None => spec.classes.is_some() || targets.iter().any(text),
+    }
+}
+
+/// The class of every usable sample, numbered as they come; none where numbers are to be predicted.
+pub(crate) fn sample_classes(
+    spec: &DataSpec,
+    source: &Source,
+    usable: &[usize],
+) -> Result<Option<Vec<u32>>> {
+    let mut numbers = HashMap::new();
+    let mut number = |class: String| {
+        let next = numbers.len() as u32;
+        *numbers.entry(class).or_insert(next)
     };
-    let needed = format!("{what}; missing = {rules} would accept it");
-    table.bad_cell(row, column, &needed)
+    match source {
+        Source::Table(table) => {
+            let roles = Roles::of(spec, table)?;
+            let [c] = *roles.targets else {
+                return Ok(None);
+            };
+            if !is_classification(spec, table, &roles.targets, usable) {
+                return Ok(None);
+            }
+            // 1 and 1.0 are one class where all are numbers.
+            let class = |&row: &usize| match table.reading().number(table.cell(row, c)) {
+                Some(number) => (number + 0.0).to_string(),
+                None => table.cell(row, c).to_string(),
+            };
+            Ok(Some(usable.iter().map(|row| number(class(row))).collect()))
+        }
+        Source::Arrays(arrays) => {
+            let Some(y) = arrays.class_numbers(spec) else {
+                return Ok(None);
+            };
+            let class = |&sample: &usize| number(y.get(sample).to_string());
+            Ok(Some(usable.iter().map(class).collect()))
+        }
+    }
 }
 
 impl Preparation {
@@ -144,28 +186,16 @@ impl Preparation {
         training: &[usize],
     ) -> Result<Self> {
         let roles = Roles::of(spec, table)?;
-        let mut columns = Vec::new();
         let categories: HashSet<&String> = spec.categories.iter().collect();
-        for &c in &roles.inputs {
-            let name = table.columns()[c].clone();
-            let encoding = if categories.contains(&name) {
-                fit_category(spec, table, c, usable, training)?
-            } else {
-                match table.kind(c, usable.iter().copied()) {
-                    Kind::Numbers => fit_number(spec, table, c, training)?,
-                    Kind::Text => fit_category(spec, table, c, usable, training)?,
-                    Kind::Mixed { text_row, .. } => return Err(mixed(table, text_row, c)),
-                    Kind::Empty => {
-                        return Err(Error::file(
-                            table.path(),
-                            format!("column {}", quote(&name)),
-                            "no row has a value, needs some; or put it into `ignore`",
-                        ));
-                    }
-                }
-            };
-            columns.push(Column { name, encoding });
-        }
+        let mut fitted: Vec<Option<Result<Column>>> = vec![];
+        fitted.resize_with(roles.inputs.len(), || None);
+        let much = roles.inputs.len() * usable.len() > PARALLEL_CELLS;
+        parallel::for_each_mut(&mut fitted, much, |i, column| {
+            let c = roles.inputs[i];
+            let category = categories.contains(&table.columns()[c]);
+            *column = Some(Column::fit(spec, table, c, category, usable, training));
+        });
+        let columns: Vec<Column> = fitted.into_iter().flatten().collect::<Result<_>>()?;
         let target = fit_target(spec, table, &roles.targets, usable, training)?;
         let width = columns.iter().map(|c| c.encoding.width()).sum();
         let preparation = Preparation {
@@ -174,6 +204,7 @@ impl Preparation {
             target,
             weights: spec.weights.clone(),
             missing: spec.missing,
+            unknown: spec.unknown,
             reading: table.reading().clone(),
         };
         preparation.check()?;
@@ -223,7 +254,19 @@ impl Preparation {
         }
         let names = self.target_names().iter();
         let columns: Vec<usize> = names.map(|n| table.column(n)).collect::<Result<_>>()?;
-        let written = |&i: &usize| !columns.iter().any(|&c| table.is_missing(rows[i], c));
+        let classes = match &self.target {
+            TargetRule::Classes { labels, .. } => Some((labels, labels.index())),
+            TargetRule::Values { .. } => None,
+        };
+        // A class that training did not see can't be predicted, nor measured.
+        let learnt = |row: usize, c: usize| match &classes {
+            Some((labels, index)) => find(labels, index, table, row, c).is_ok(),
+            None => true,
+        };
+        let written = |&i: &usize| {
+            let mut columns = columns.iter();
+            columns.all(|&c| !table.is_missing(rows[i], c) && learnt(rows[i], c))
+        };
         let known: Vec<usize> = (0..rows.len()).filter(written).collect();
         if known.is_empty() {
             return Ok(None);
@@ -252,39 +295,11 @@ impl Preparation {
         let demand = Demand::of(sizes, |[width]| product([rows.len() as u64, width, 4]));
         budget::allow(&demand).map_err(|e| Error::file(table.path(), "inputs", e))?;
         let mut inputs = vec![0.0; rows.len() * width];
-        let mut first = 0;
-        for column in columns {
-            let c = table.column(&column.name)?;
-            let into = inputs.chunks_exact_mut(width).zip(rows);
-            match &column.encoding {
-                Encoding::Number { fill, scaling } => {
-                    for (sample, &row) in into {
-                        let value = match (table.number(row, c)?, fill) {
-                            (Some(value), _) => value,
-                            (None, Some(mean)) => *mean,
-                            (None, None) => {
-                                return Err(missing_cell(table, row, c, "a number", true));
-                            }
-                        };
-                        sample[first] = narrow(table, row, c, scaling.apply(0, 1, value))?;
-                    }
-                }
-                Encoding::Category { fill, labels } => {
-                    let index = labels.index();
-                    for (sample, &row) in into {
-                        let category = match (table.is_missing(row, c), fill) {
-                            (false, _) => find(labels, &index, table, row, c)?,
-                            (true, Some(most)) => *most,
-                            (true, None) => {
-                                return Err(missing_cell(table, row, c, "a category", true));
-                            }
-                        };
-                        sample[first + category as usize] = 1.0;
-                    }
-                }
-            }
-            first += column.encoding.width();
-        }
+        let numbers: Vec<usize> = columns
+            .iter()
+            .map(|column| table.column(&column.name))
+            .collect::<Result<_>>()?;
+        encode_rows(self, table, &numbers, rows, &mut inputs)?;
         let data = Dataset::new(self.sample_shape.clone(), inputs)?;
         match with_targets {
             true => self.with_targets(table, rows, data),
@@ -348,115 +363,6 @@ impl Preparation {
     }
 }
 
-/// The value as f32; an error where it is too large for one.
-fn narrow(table: &Table, row: usize, column: usize, value: f64) -> Result<f32> {
-    let narrow = value as f32;
-    if narrow.is_finite() {
-        return Ok(narrow);
-    }
-    let needed = "a number below 3.4e38 in magnitude (after the normalisation, if any)";
-    Err(table.bad_cell(row, column, needed))
-}
-
-fn find(
-    labels: &Labels,
-    index: &std::collections::HashMap<&str, u32>,
-    table: &Table,
-    row: usize,
-    column: usize,
-) -> Result<u32> {
-    let cell = table.cell(row, column);
-    let found = index.get(&*labels.canonical(cell, table.reading()));
-    found
-        .copied()
-        .ok_or_else(|| Error::file(table.path(), table.place(row, column), labels.unknown(cell)))
-}
-
-/// A column of numbers and text, which is more often a slip than meant.
-fn mixed(table: &Table, text_row: usize, column: usize) -> Error {
-    let cell = table.cell(text_row, column);
-    let comma = table.reading().decimal == '.' && cell.replacen(',', ".", 1).parse::<f64>().is_ok();
-    let needed = if comma {
-        "a number as other rows have; if the comma is a decimal mark, set `decimal = \",\"`"
-    } else {
-        "a number as other rows have; or the column's name in `categories`, or this text in `missing_values`"
-    };
-    table.bad_cell(text_row, column, needed)
-}
-
-fn fit_number(spec: &DataSpec, table: &Table, c: usize, training: &[usize]) -> Result<Encoding> {
-    let mut values = Vec::with_capacity(training.len());
-    for &row in training {
-        match table.number(row, c)? {
-            Some(value) => values.push(value),
-            None if spec.missing == Missing::Mean => {}
-            None => return Err(missing_cell(table, row, c, "a number", true)),
-        }
-    }
-    if values.is_empty() {
-        return Err(Error::file(
-            table.path(),
-            format!("column {}", quote(&table.columns()[c])),
-            "no row of the training part has a value, needs some; or put it into `ignore`",
-        ));
-    }
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
-    let fill = (spec.missing == Missing::Mean).then_some(mean);
-    let scaling = Scaling::fit(spec.normalise, 1, |_| Box::new(values.iter().copied()));
-    Ok(Encoding::Number { fill, scaling })
-}
-
-fn fit_category(
-    spec: &DataSpec,
-    table: &Table,
-    c: usize,
-    usable: &[usize],
-    training: &[usize],
-) -> Result<Encoding> {
-    // One pass for the numbers with a comma that only look like words.
-    if let Some(&row) = usable.iter().find(|&&row| decimal_comma(table, row, c))
-        && !spec.categories.contains(&table.columns()[c])
-    {
-        return Err(mixed(table, row, c));
-    }
-    let present = |rows: &[usize]| -> Vec<usize> {
-        let rows = rows.iter().copied();
-        rows.filter(|&row| !table.is_missing(row, c)).collect()
-    };
-    let all = present(usable);
-    let labels = Labels::fit(all.iter().map(|&row| table.cell(row, c)), table.reading());
-    let count = labels.names.len();
-    if count == 0 || count > spec.max_categories {
-        return Err(Error::file(
-            table.path(),
-            format!("column {}", quote(&table.columns()[c])),
-            format!(
-                "got {count} categories, needs 1 to {}; put it into `ignore`, or raise `max_categories`",
-                spec.max_categories
-            ),
-        ));
-    }
-    let fill = if spec.missing == Missing::Mean {
-        let index = labels.index();
-        let seen: Vec<u32> = present(training)
-            .iter()
-            .map(|&row| find(&labels, &index, table, row, c))
-            .collect::<Result<_>>()?;
-        most_frequent(seen.into_iter())
-    } else {
-        None
-    };
-    Ok(Encoding::Category { fill, labels })
-}
-
-/// Whether a cell is a number with a decimal comma where the mark is a point.
-fn decimal_comma(table: &Table, row: usize, c: usize) -> bool {
-    let cell = table.cell(row, c);
-    table.reading().decimal == '.'
-        && cell.contains(',')
-        && cell.replacen(',', ".", 1).parse::<f64>().is_ok()
-}
-
 fn fit_target(
     spec: &DataSpec,
     table: &Table,
@@ -464,16 +370,7 @@ fn fit_target(
     usable: &[usize],
     training: &[usize],
 ) -> Result<TargetRule> {
-    let kinds = targets
-        .iter()
-        .map(|&c| table.kind(c, usable.iter().copied()));
-    let text = kinds.clone().any(|k| k == Kind::Text);
-    let task = match spec.task {
-        Some(task) => task,
-        None if text || spec.classes.is_some() => TaskKind::Classification,
-        None => TaskKind::Regression,
-    };
-    if task == TaskKind::Classification {
+    if is_classification(spec, table, targets, usable) {
         let [c] = targets else {
             return Err(Error::invalid(
                 "data.targets",

@@ -32,6 +32,8 @@ fn separators_are_found_out() {
         ("a|b\n1|2\n", '|'),
         ("\"a;x\",b\n1,2\n", ','),
         ("only\n1\n", ','),
+        ("one name\n1\n", ','),
+        ("a b  c\n 1   2 3 \n\n4 \t5 6\n", ' '),
     ] {
         let t = table(text).unwrap();
         assert_eq!(t.separator(), separator, "{text:?}");
@@ -44,6 +46,41 @@ fn separators_are_found_out() {
     };
     let t = Table::decode(Path::new("t"), b"a b\n1 2\n", &given).unwrap();
     assert_eq!(t.cell(0, 1), "2");
+    let blanks = table("a  b \"c d\"\n 1   2 \"3 4\" \n5 6 7\n").unwrap();
+    assert_eq!(blanks.columns(), ["a", "b", "c d"]);
+    let row = |r| [0, 1, 2].map(|c| blanks.cell(r, c));
+    assert_eq!((row(0), row(1)), (["1", "2", "3 4"], ["5", "6", "7"]));
+    says(
+        table("a b\n1 2\n1 2 3\n"),
+        &["line 3", "got 3 fields", "blanks"],
+    );
+}
+
+/// A table's cells take two bytes each beside its text; long rows take four.
+#[test]
+fn long_rows_and_many_quotes_keep_their_cells() {
+    let long = "x".repeat(70_000);
+    let text = format!("a,b,c\n1,2,3\n{long},\"say \"\"hi\"\"\",\"\"\"\"\n4,\"\",\" 5 \"\n");
+    let t = table(&text).unwrap();
+    let row = |r| [0, 1, 2].map(|c| t.cell(r, c));
+    assert_eq!(row(0), ["1", "2", "3"]);
+    assert_eq!(row(1), [long.as_str(), "say \"hi\"", "\""]);
+    assert_eq!(row(2), ["4", "", " 5 "]);
+    assert_eq!((t.line(0), t.line(2)), ("line 2".into(), "line 4".into()));
+}
+
+#[test]
+fn percentages_currencies_and_thousands_are_numbers_and_dates_are_not() {
+    let t =
+        table("p,m,k,d\n12%,\"$1,200.50\",\"1,000\",2024-01-05\n3.5 %,$7,20,2024-02-05\n").unwrap();
+    let numbers = |c| [0, 1].map(|r| t.number(r, c).unwrap().unwrap());
+    assert_eq!(numbers(0), [12.0, 3.5]);
+    assert_eq!(numbers(1), [1200.5, 7.0]);
+    assert_eq!(numbers(2), [1000.0, 20.0]);
+    assert_eq!(t.kind(3, 0..2), Kind::Text);
+    // Where commas don't separate, 1,234 could be a fraction.
+    let t = table("k;x\n1,234;1\n").unwrap();
+    assert_eq!(t.kind(0, 0..1), Kind::Text);
 }
 
 #[test]
@@ -65,8 +102,8 @@ fn csv_errors_name_file_line_got_and_needed() {
     says(table("1.5,2\n3,4\n"), &["line 1", "header = false"]);
     assert!(table("0,1\n3,4\n").is_ok(), "columns that are numbered");
     let read = |bytes: &[u8]| Table::decode(Path::new("t.csv"), bytes, &Reading::default());
-    says(read(b"a,b\n1,\xff\n"), &["line 2, byte 6", "0xff", "UTF-8"]);
-    says(read(b"\xff\xfea\0"), &["UTF-16"]);
+    says(read(b"a,b\n1,\0\n"), &["byte 6", "0x00", "as text"]);
+    says(read(b"\xff\xfea\0b"), &["byte 4", "UTF-16"]);
     let missing = Table::read("no/such/file.csv", &Reading::default());
     says(missing, &["no/such/file.csv", "cannot read"]);
     let t = table("age,Height,weight\n1,2,3\n").unwrap();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::listed::{Listed, read_listed, read_pairs};
 use super::{NodeData, Split};
 use crate::data::csv::{Reading, Table};
 use crate::data::{Array, Values, npy};
@@ -17,16 +18,22 @@ use crate::{Error, Result};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EdgeListFiles {
-    /// Two columns: source and target, numbered from 0; a third, `weight`, where edges have one. A
-    /// first line of names may be there or not; names alone are a graph without edges. Columns may
-    /// be separated by blanks; lines that begin with `#` or `%` are comments.
+    /// Two columns, source and target, of nodes' numbers or names; a third, `weight`, where edges have
+    /// one. A first line of names may be there or not; names alone are a graph without edges. Columns
+    /// may be separated by blanks; lines that begin with `#` or `%` are comments.
     pub edges: PathBuf,
-    /// A row per node: CSV with a header, or NPY (nodes, features). Without it nodes are known by
-    /// their number alone, and the network begins with an embedding.
+    /// The column of the edges' weights, where it is called otherwise.
+    #[serde(default)]
+    pub weight: Option<String>,
+    /// Columns of numbers that belong to an edge.
+    #[serde(default)]
+    pub edge_features: Vec<String>,
+    /// A row per node: CSV with a header and perhaps a column of the nodes' names, or NPY (nodes,
+    /// features). Without it the network begins with an embedding.
     #[serde(default)]
     pub features: Option<PathBuf>,
-    /// A class per node, a whole number from 0 on, −1 where it is not known: CSV with one column or
-    /// NPY. Links are predicted without.
+    /// A class per node: CSV with one column, or with a column of the nodes' names; or NPY. Whole
+    /// numbers from 0 on, −1 where it is not known, or text. Links are predicted without.
     #[serde(default)]
     pub labels: Option<PathBuf>,
     /// What is predicted.
@@ -44,7 +51,7 @@ pub struct EdgeListFiles {
 }
 
 /// A table or an array as numbers: rows and columns.
-fn matrix(path: &Path) -> Result<(usize, usize, Vec<f64>)> {
+pub(super) fn matrix(path: &Path) -> Result<(usize, usize, Vec<f64>)> {
     if path.extension().is_some_and(|e| e == "npy") {
         let array: Array = npy::read(path)?;
         let columns = match array.shape[..] {
@@ -90,7 +97,7 @@ fn numbers(table: &Table, first: usize) -> Result<Vec<f64>> {
 
 /// A text of edges as a table, every line a row. Lists of edges come with names above the columns
 /// or, mostly, without, with comments, and separated by blanks.
-fn edge_table(path: &Path) -> Result<Table> {
+pub(super) fn edge_table(path: &Path) -> Result<Table> {
     let mut text = Vec::new();
     let bytes = crate::data::files::read(path)?;
     for line in bytes.split_inclusive(|&b| b == b'\n') {
@@ -119,115 +126,52 @@ fn edge_table(path: &Path) -> Result<Table> {
     Table::decode(path, &text, &reading)
 }
 
-/// Whether a row holds anything that is not a number: names.
-fn is_names(table: &Table, row: usize) -> bool {
-    let mut cells = (0..table.columns().len()).map(|column| table.cell(row, column));
-    cells.any(|cell| table.reading().number(cell).is_none())
-}
-
-/// The ends of the edges of a file with two columns.
-pub(super) fn read_edges(path: &Path) -> Result<(Vec<u32>, Vec<u32>)> {
-    let (sources, targets, _) = read_weighted(path)?;
-    Ok((sources, targets))
-}
-
-/// Pairs of nodes: a file with two columns.
-pub(crate) fn read_pairs(path: &Path) -> Result<Vec<[u32; 2]>> {
-    let (a, b) = read_edges(path)?;
-    Ok(a.into_iter().zip(b).map(|(a, b)| [a, b]).collect())
-}
-
-type WeightedEdges = (Vec<u32>, Vec<u32>, Option<Vec<f32>>);
-
-fn read_weighted(path: &Path) -> Result<WeightedEdges> {
-    let (table, first, columns, values) = if path.extension().is_some_and(|e| e == "npy") {
-        let (_, columns, values) = matrix(path)?;
-        (None, 0, columns, values)
-    } else {
-        let table = edge_table(path)?;
-        let first = usize::from(is_names(&table, 0));
-        let values = numbers(&table, first)?;
-        let columns = table.columns().len();
-        (Some(table), first, columns, values)
-    };
-    if columns != 2 && columns != 3 {
-        let problem = format!("{columns} columns, needs source, target and perhaps weight");
-        return Err(Error::file(path, "columns", problem));
-    }
-    // A whole number from 0 on that fits 32 bits.
-    let node = |row: usize, value: f64| {
-        if value.fract() == 0.0 && value >= 0.0 && value < f64::from(u32::MAX) {
-            return Ok(value as u32);
+impl EdgeListFiles {
+    /// The edges of a file, and nothing else.
+    pub fn of_edges(edges: &Path) -> Self {
+        EdgeListFiles {
+            edges: edges.to_path_buf(),
+            weight: None,
+            edge_features: Vec::new(),
+            features: None,
+            labels: None,
+            predict: Predict::Links,
+            undirected: false,
+            self_loops: EdgeRule::default(),
+            duplicates: EdgeRule::default(),
         }
-        let place = match &table {
-            Some(table) => table.line(first + row),
-            None => format!("row {row}"),
-        };
-        let problem = format!("got {value}, needs a node's number, a whole number ≥ 0");
-        Err(Error::file(path, place, problem))
-    };
-    let (mut sources, mut targets, mut weights) = (Vec::new(), Vec::new(), Vec::new());
-    for (row, cells) in values.chunks_exact(columns).enumerate() {
-        sources.push(node(row, cells[0])?);
-        targets.push(node(row, cells[1])?);
-        weights.extend(cells.get(2).map(|&w| w as f32));
     }
-    Ok((sources, targets, (columns == 3).then_some(weights)))
 }
 
-/// The rows of a features' file: how many, how wide, and their numbers.
-type Rows = (usize, usize, Vec<f64>);
+/// The ends of the edges of a file with two columns of numbers.
+pub(super) fn read_edges(path: &Path) -> Result<(Vec<u32>, Vec<u32>)> {
+    let pairs = read_pairs(path, None)?;
+    Ok(pairs.iter().map(|&[a, b]| (a, b)).unzip())
+}
 
 /// The graph alone: edges and features, without the labels.
 pub fn read_unlabelled(files: &EdgeListFiles) -> Result<GraphBatch<f32>> {
-    let features = files.features.as_deref().map(matrix).transpose()?;
-    let nodes = features.as_ref().map(|(rows, ..)| *rows);
-    build(files, features, nodes)
+    build(files, read_listed(files, false)?).map(|(batch, _)| batch)
 }
 
-/// The ids that occur, in order, where they are far apart and nothing but the edges says which nodes
-/// there are: nodes are then numbered in this order, since memory for all the ids between would be
-/// out of proportion to the file.
-pub(crate) fn sparse_ids(files: &EdgeListFiles) -> Result<Option<Vec<u32>>> {
-    if files.features.is_some() || files.predict == Predict::Nodes {
-        return Ok(None);
-    }
-    let (sources, targets) = read_edges(&files.edges)?;
-    Ok(ids_apart(&sources, &targets))
-}
-
-/// The distinct ends of edges, where the largest is far beyond their number.
-fn ids_apart(sources: &[u32], targets: &[u32]) -> Option<Vec<u32>> {
-    /// Ids that occur nowhere are nodes without edges as long as there are not many more of them
-    /// than of the others.
-    const FACTOR: usize = 4;
-    const FEW: usize = 1000;
-    let mut ids: Vec<u32> = sources.iter().chain(targets).copied().collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let nodes = *ids.last()? as usize + 1;
-    (nodes > FACTOR * ids.len() + FEW).then_some(ids)
+/// The nodes' names, where they are not the numbers of their rows; and what is to be said about the
+/// files.
+pub(crate) fn node_names(files: &EdgeListFiles) -> Result<(Option<Vec<String>>, Vec<String>)> {
+    let listed = read_listed(files, files.predict == Predict::Nodes)?;
+    Ok((listed.names, listed.notes))
 }
 
 /// Without a number of nodes there are as many as the edges name.
-fn build(
-    files: &EdgeListFiles,
-    features: Option<Rows>,
-    nodes: Option<usize>,
-) -> Result<GraphBatch<f32>> {
-    let (mut sources, mut targets, mut weights) = read_weighted(&files.edges)?;
-    if nodes.is_none()
-        && let Some(ids) = ids_apart(&sources, &targets)
-    {
-        for end in sources.iter_mut().chain(&mut targets) {
-            *end = ids.partition_point(|id| id < end) as u32;
-        }
-    }
+fn build(files: &EdgeListFiles, listed: Listed) -> Result<(GraphBatch<f32>, Listed)> {
+    let mut listed = listed;
+    let (mut sources, mut targets) = (listed.sources.clone(), listed.targets.clone());
     let largest = sources.iter().chain(&targets).max();
-    let Some(nodes) = nodes.or(largest.map(|&v| v as usize + 1)) else {
+    let Some(nodes) = listed.nodes.or(largest.map(|&v| v as usize + 1)) else {
         let problem = "there are none, and no features: needs edges, or features of the nodes";
         return Err(Error::file(&files.edges, "edges", problem));
     };
+    let mut weights = listed.weights.take();
+    let mut edge_features = listed.edge_features.take();
     let links = files.predict == Predict::Links;
     let mut rules = EdgeRules {
         self_loops: files.self_loops,
@@ -240,13 +184,16 @@ fn build(
                 *rule = EdgeRule::Drop;
             }
         }
-        weights = None;
+        (weights, edge_features) = (None, None);
     } else if files.undirected {
         let forward = sources.clone();
         sources.extend_from_slice(&targets);
         targets.extend(forward);
         if let Some(weights) = &mut weights {
             weights.extend_from_within(..);
+        }
+        if let Some((_, features)) = &mut edge_features {
+            features.extend_from_within(..);
         }
     }
     let built = Graph::build(nodes, &sources, &targets, rules)
@@ -256,8 +203,8 @@ fn build(
     } else {
         built.graph
     });
-    let mut batch = match (features, &files.features) {
-        (Some((_, width, values)), Some(path)) => {
+    let mut batch = match (listed.features.take(), &files.features) {
+        (Some((width, values)), Some(path)) => {
             let values = values.iter().map(|&v| v as f32).collect();
             GraphBatch::dense(graph, width, values).map_err(|e| Error::file(path, "features", e))?
         }
@@ -267,55 +214,34 @@ fn build(
         let kept: Vec<f32> = built.kept.iter().map(|&e| weights[e as usize]).collect();
         batch = batch.with_edge_weights(&kept)?;
     }
-    Ok(batch)
+    if let Some((width, features)) = edge_features {
+        let row = |&e: &u32| &features[e as usize * width..][..width];
+        let kept: Vec<f32> = built.kept.iter().flat_map(row).copied().collect();
+        batch = batch.with_edge_features(width, &kept)?;
+    }
+    Ok((batch, listed))
 }
 
-/// Reads a graph of one's own. The nodes are those of the features' rows; 60 % of the nodes with a
-/// class train, 20 % validate, 20 % test, drawn from the seed.
+/// Reads a graph of one's own. 60 % of the nodes with a class train, 20 % validate, 20 % test, drawn
+/// from the seed.
 pub fn read_edge_list(files: &EdgeListFiles, seed: u64) -> Result<NodeData> {
-    let Some(label_path) = &files.labels else {
+    if files.labels.is_none() {
         return Err(Error::invalid(
             "[data] labels",
             "nothing",
             "a file with the class of every node, or predict = \"links\"",
         ));
+    }
+    let (batch, listed) = build(files, read_listed(files, true)?)?;
+    let Some((classes, class_names)) = listed.classes else {
+        unreachable!("labels were asked for");
     };
-    let features = files.features.as_deref().map(matrix).transpose()?;
-    let (label_rows, label_columns, labels) = matrix(label_path)?;
-    let nodes = features.as_ref().map_or(label_rows, |(rows, ..)| *rows);
-    if label_rows != nodes || label_columns != 1 {
-        let of = match &files.features {
-            Some(path) => format!(" of {}", path.display()),
-            None => String::new(),
-        };
-        // A table's first line is its names, and names may be numbers.
-        let hint = if label_rows.abs_diff(nodes) == 1 {
-            "; the first line of a table is for the names of its columns"
-        } else {
-            ""
-        };
-        return Err(Error::file(
-            label_path,
-            "shape",
-            format!(
-                "{label_rows} rows of {label_columns}, needs one class for each of the {nodes} nodes{of}{hint}"
-            ),
-        ));
-    }
-    let batch = build(files, features, Some(nodes))?;
-    let mut known = Vec::new();
-    for (node, &label) in labels.iter().enumerate() {
-        if label.fract() != 0.0 || !(-1.0..65_536.0).contains(&label) {
-            let problem = format!("class {label}, needs a whole number from −1 to 65535");
-            return Err(Error::file(label_path, format!("row {node}"), problem));
-        }
-        if label >= 0.0 {
-            known.push(node);
-        }
-    }
+    let mut known: Vec<usize> = (0..classes.len())
+        .filter(|&n| classes[n].is_some())
+        .collect();
     let mut stream = crate::rng::Key::new(seed).purpose("split").stream();
     stream.shuffle(&mut known);
-    let mut split = vec![Split::None; nodes];
+    let mut split = vec![Split::None; classes.len()];
     for (k, &node) in known.iter().enumerate() {
         split[node] = match 10 * k / known.len() {
             0..6 => Split::Train,
@@ -323,13 +249,13 @@ pub fn read_edge_list(files: &EdgeListFiles, seed: u64) -> Result<NodeData> {
             _ => Split::Test,
         };
     }
-    let classes: Vec<u32> = labels.iter().map(|&l| l.max(0.0) as u32).collect();
-    let count = classes.iter().max().map_or(0, |&c| c as usize + 1);
     Ok(NodeData {
         batch,
-        classes,
-        class_names: (0..count).map(|c| c.to_string()).collect(),
+        classes: classes.iter().map(|class| class.unwrap_or(0)).collect(),
+        class_names,
         split,
+        node_names: listed.names,
+        notes: listed.notes,
     })
 }
 
@@ -347,6 +273,8 @@ mod tests {
         npy::write(path("labels.npy"), &labels).unwrap();
         let mut files = EdgeListFiles {
             edges: path("edges.csv"),
+            weight: None,
+            edge_features: Vec::new(),
             features: Some(path("x.csv")),
             labels: Some(path("labels.npy")),
             predict: Predict::Nodes,
@@ -405,7 +333,7 @@ mod tests {
             ("# nothing\n", "graph without edges"),
             ("# one\n0 1\n0 -1\n", "line 3: got -1"),
             ("a,b\n0,1\n0,1.5\n", "line 3: got 1.5"),
-            ("0,1\n0,x\n", "line 2"),
+            ("0,1\n0,\n", "line 2"),
             ("0 1\n0 1 2\n", "line 2"),
             ("0,1,2,3\n", "4 columns"),
         ] {
@@ -423,6 +351,8 @@ mod tests {
         std::fs::write(path("y.csv"), "class\n0\n1\n1\n").unwrap();
         let mut files = EdgeListFiles {
             edges: path("edges.csv"),
+            weight: None,
+            edge_features: Vec::new(),
             features: Some(path("x.csv")),
             labels: Some(path("y.csv")),
             predict: Predict::Nodes,
@@ -455,6 +385,8 @@ mod tests {
             std::fs::write(&edges, text).unwrap();
             let files = EdgeListFiles {
                 edges: edges.clone(),
+                weight: None,
+                edge_features: Vec::new(),
                 features: None,
                 labels: None,
                 predict: Predict::Links,
@@ -463,13 +395,14 @@ mod tests {
                 duplicates: EdgeRule::Drop,
             };
             let batch = read_unlabelled(&files).unwrap();
-            let ids = sparse_ids(&files).unwrap();
+            let ids = node_names(&files).unwrap().0;
             (batch.graph().nodes(), batch.graph().sources().to_vec(), ids)
         };
         let (nodes, sources, ids) = read("7 4294967294\n100000 7\n");
         assert_eq!(nodes, 3);
         assert_eq!(sources.iter().max(), Some(&2));
-        assert_eq!(ids, Some(vec![7, 100_000, 4_294_967_294]));
+        let names = ["7", "100000", "4294967294"].map(String::from);
+        assert_eq!(ids, Some(names.to_vec()));
         let (nodes, _, ids) = read("0 1\n1 900\n");
         assert_eq!((nodes, ids), (901, None));
     }
@@ -481,6 +414,8 @@ mod tests {
         std::fs::write(&edges, "a,b,weight\n3,1,2\n1,3,2\n0,2,1\n2,2,1\n0,2,5\n").unwrap();
         let mut files = EdgeListFiles {
             edges: edges.clone(),
+            weight: None,
+            edge_features: Vec::new(),
             features: None,
             labels: None,
             predict: Predict::Links,

@@ -40,6 +40,8 @@ pub fn karate_club() -> Result<NodeData> {
         classes: nodes.iter().map(class).collect(),
         class_names: vec!["instructor".into(), "administrator".into()],
         split: nodes.iter().map(split).collect(),
+        node_names: None,
+        notes: Vec::new(),
     })
 }
 

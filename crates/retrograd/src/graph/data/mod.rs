@@ -3,14 +3,16 @@
 
 mod edge_list;
 mod karate;
+mod listed;
 mod planetoid;
 mod tudataset;
 
 use std::path::{Path, PathBuf};
 
+pub(crate) use edge_list::node_names;
 pub use edge_list::{EdgeListFiles, read_edge_list, read_unlabelled};
-pub(crate) use edge_list::{read_pairs, sparse_ids};
 pub use karate::{KARATE_EDGES, karate_club};
+pub(crate) use listed::read_pairs;
 pub use planetoid::{read_content_cites, read_planetoid};
 pub use tudataset::read_tudataset;
 
@@ -41,6 +43,10 @@ pub struct NodeData {
     pub class_names: Vec<String>,
     /// What each node is used for.
     pub split: Vec<Split>,
+    /// The nodes' names, where they are not their numbers.
+    pub node_names: Option<Vec<String>>,
+    /// What was found out about the files, to be said.
+    pub notes: Vec<String>,
 }
 
 /// Many graphs with a class or a number each.

@@ -105,6 +105,8 @@ pub fn read_content_cites(content: &Path, cites: &Path) -> Result<NodeData> {
         classes,
         class_names,
         split,
+        node_names: None,
+        notes: Vec::new(),
     })
 }
 
@@ -197,6 +199,8 @@ pub fn read_planetoid(folder: &Path) -> Result<NodeData> {
         split: split.collect(),
         classes: labels.iter().map(|&l| l.max(0) as u32).collect(),
         class_names: (0..classes).map(|c| c.to_string()).collect(),
+        node_names: None,
+        notes: Vec::new(),
     })
 }
 

@@ -12,7 +12,9 @@ use crate::graph::memory::{Extent, demand};
 use crate::graph::network::GraphNetwork;
 use crate::graph::spec::GraphSpec;
 use crate::rng::Key;
-use crate::train::{Example, Experiment, Findings, Metadata, Metrics, Session, Task, TrainSpec};
+use crate::train::{
+    Example, Experiment, Findings, MeasuredOn, Metadata, Metrics, Session, Task, TrainSpec,
+};
 use crate::{Error, Loss, Result, Target};
 
 /// How the graphs fall into training, validation and test.
@@ -340,6 +342,26 @@ impl Task for GraphTask {
             }
         }
         Ok(metrics)
+    }
+
+    fn measured_on(&self, figure: &str) -> Option<MeasuredOn> {
+        let folds = |part: &str| Some(MeasuredOn::part(part, None));
+        let (part, count) = match figure.split('_').next()? {
+            "folds" if figure == "folds_mean_at_best_epoch" => {
+                return folds("all test folds, which chose the epoch");
+            }
+            "folds" if figure.ends_with("mean") || figure.ends_with("deviation") => {
+                return folds("all test folds");
+            }
+            "train" => ("training", self.train.len()),
+            "validation" => {
+                let (_, target) = self.validation.as_ref()?;
+                ("validation", target.classes.len().max(target.values.len()))
+            }
+            "test" => ("test", self.tested.len()),
+            _ => return None,
+        };
+        Some(MeasuredOn::part(part, Some((count, "graphs"))))
     }
 
     fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {

@@ -14,7 +14,7 @@ use crate::graph::spec::GraphSpec;
 use crate::graph::structure::Graph;
 use crate::layer::LayerSpec;
 use crate::rng::Key;
-use crate::train::{Content, Example, Figure, Findings, Metrics, Task, TrainSpec};
+use crate::train::{Content, Example, Figure, Findings, MeasuredOn, Metrics, Task, TrainSpec};
 use crate::{Batch, Error, Loss, Result, Target};
 
 /// Link prediction. Of the undirected edges 85 % are seen and trained on, 5 % validate and 10 %
@@ -174,6 +174,16 @@ impl Task for LinkTask {
         let (_, auc) = self.score(params, 1)?;
         metrics.extend(auc.map(|auc| ("test_auc".to_string(), auc)));
         Ok(metrics)
+    }
+
+    fn measured_on(&self, figure: &str) -> Option<MeasuredOn> {
+        let (part, count) = match figure.split('_').next()? {
+            "train" => ("training", 2 * self.train.len()),
+            "validation" => ("validation", self.held_out[0].0.len()),
+            "test" => ("test", self.held_out[1].0.len()),
+            _ => return None,
+        };
+        Some(MeasuredOn::part(part, Some((count, "pairs"))))
     }
 
     fn best_by(&self) -> (&'static str, bool) {

@@ -21,8 +21,8 @@ pub use text::TextTask;
 
 use super::batch::GraphBatch;
 use super::data::{
-    EdgeListFiles, GraphSet, NodeData, cache_folder, karate_club, read_content_cites,
-    read_edge_list, read_planetoid, read_tudataset, read_unlabelled, sparse_ids,
+    EdgeListFiles, GraphSet, NodeData, cache_folder, karate_club, node_names, read_content_cites,
+    read_edge_list, read_planetoid, read_tudataset, read_unlabelled,
 };
 use super::network::{GraphNetwork, GraphTape};
 use super::spec::GraphSpec;
@@ -213,6 +213,8 @@ fn load(experiment: &Experiment, data: &GraphDataSpec) -> Result<Loaded> {
                     classes: Vec::new(),
                     class_names: Vec::new(),
                     split: Vec::new(),
+                    node_names: None,
+                    notes: Vec::new(),
                 },
             };
             Ok(Loaded::Nodes(read, files.predict, 1))
@@ -246,14 +248,19 @@ fn load(experiment: &Experiment, data: &GraphDataSpec) -> Result<Loaded> {
     }
 }
 
-/// The ids of the nodes of an edge list, where they are not the nodes' numbers.
-fn link_ids(experiment: &Experiment, data: &GraphDataSpec) -> Result<Option<Vec<u32>>> {
+/// The names of an edge list's nodes, where they are not their numbers, and what is to be said.
+fn link_names(
+    experiment: &Experiment,
+    data: &GraphDataSpec,
+) -> Result<(Option<Vec<String>>, Vec<String>)> {
     match data {
-        GraphDataSpec::EdgeList(files) => sparse_ids(&EdgeListFiles {
-            edges: experiment.resolve(&files.edges),
-            ..files.clone()
-        }),
-        _ => Ok(None),
+        GraphDataSpec::EdgeList(files) => {
+            let mut files = files.clone();
+            files.edges = experiment.resolve(&files.edges);
+            files.features = files.features.map(|path| experiment.resolve(path));
+            node_names(&files)
+        }
+        _ => Ok((None, Vec::new())),
     }
 }
 
@@ -283,13 +290,8 @@ pub fn train(session: &mut Session<'_>) -> Result<Summary> {
     let data = experiment.data_as::<GraphDataSpec>()?;
     match load(&experiment, &data)? {
         Loaded::Nodes(read, Predict::Links, _) => {
-            if let Some(ids) = link_ids(&experiment, &data)? {
-                session.note(&format!(
-                    "the nodes' ids are far apart: {} of them up to {}; nodes are numbered from 0 in \
-                     their order, predictions keep the ids",
-                    ids.len(),
-                    ids.last().copied().unwrap_or(0)
-                ));
+            for note in link_names(&experiment, &data)?.1 {
+                session.note(&note);
             }
             let data = read;
             session.fit(&mut LinkTask::new(&spec, data.batch, seed)?)

@@ -13,7 +13,8 @@ use crate::graph::sample::sample_neighbours;
 use crate::graph::spec::GraphSpec;
 use crate::rng::Key;
 use crate::train::{
-    Example, Experiment, Findings, Metadata, Metrics, Session, Specimen, Task, TrainSpec,
+    Example, Experiment, Findings, MeasuredOn, Metadata, Metrics, Session, Specimen, Task,
+    TrainSpec,
 };
 use crate::{Error, Loss, Result, Target};
 
@@ -94,6 +95,9 @@ impl Task for NodeTask {
     fn model_mut(&mut self) -> &mut GraphNetwork {
         &mut self.model
     }
+    fn notes(&self) -> &[String] {
+        &self.data.notes
+    }
     fn loss(&self) -> Loss {
         Loss::CrossEntropy
     }
@@ -163,6 +167,21 @@ impl Task for NodeTask {
             }
         }
         Ok(metrics)
+    }
+
+    fn measured_on(&self, figure: &str) -> Option<MeasuredOn> {
+        let (part, split) = match figure.split('_').next()? {
+            "train" => ("training", Split::Train),
+            "validation" => ("validation", Split::Validation),
+            "test" | "seeds" => ("test", Split::Test),
+            "nodes" if figure == "nodes_right" => {
+                let all = (self.data.split.len(), "nodes");
+                return Some(MeasuredOn::part("labelled", Some(all)));
+            }
+            _ => return None,
+        };
+        let count = self.data.split.iter().filter(|&&s| s == split).count();
+        Some(MeasuredOn::part(part, Some((count, "nodes"))))
     }
 
     fn best_by(&self) -> (&'static str, bool) {

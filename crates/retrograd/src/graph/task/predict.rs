@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use super::text::{ALPHABET, letter};
 use super::{
-    CLASSES, GraphDataSpec, Inference, LinkTask, Loaded, Predict, link_ids, load, text_task,
+    CLASSES, GraphDataSpec, Inference, LinkTask, Loaded, Predict, link_names, load, text_task,
 };
 use crate::data::metrics::predicted_class;
 use crate::graph::batch::GraphBatch;
-use crate::graph::data::{GraphSet, NodeData, Split, read_pairs, read_unlabelled};
+use crate::graph::data::{GraphSet, NodeData, Split, node_names, read_pairs, read_unlabelled};
 use crate::graph::network::GraphNetwork;
 use crate::graph::sample::roc_auc;
 use crate::graph::spec::GraphSpec;
@@ -77,7 +77,12 @@ pub fn predict(run: &Path, inputs: &[PathBuf]) -> Result<Predictions> {
                 files.features = Some(absolute(features)?);
                 match rest.first() {
                     Some(labels) => files.labels = Some(absolute(labels)?),
-                    None => return trained.nodes(&read_unlabelled(files)?, None),
+                    None => {
+                        files.predict = Predict::Links;
+                        let (names, _) = node_names(files)?;
+                        files.predict = Predict::Nodes;
+                        return trained.nodes(&read_unlabelled(files)?, None, names);
+                    }
                 }
             }
             _ => {
@@ -99,7 +104,10 @@ pub fn predict(run: &Path, inputs: &[PathBuf]) -> Result<Predictions> {
         GraphDataSpec::Text { .. } => {}
     }
     match load(&experiment, &data)? {
-        Loaded::Nodes(data, ..) => trained.nodes(&data.batch, Some(&data)),
+        Loaded::Nodes(data, ..) => {
+            let names = data.node_names.clone();
+            trained.nodes(&data.batch, Some(&data), names)
+        }
         Loaded::Graphs(set, ..) => trained.graphs(&set),
         Loaded::Text => Err(Error::invalid("[data] kind", "text", "another")),
     }
@@ -156,10 +164,18 @@ impl Trained {
         &self.classes[predicted_class(row, 0.0)]
     }
 
-    fn nodes(&self, batch: &GraphBatch<f32>, data: Option<&NodeData>) -> Result<Predictions> {
+    fn nodes(
+        &self,
+        batch: &GraphBatch<f32>,
+        data: Option<&NodeData>,
+        names: Option<Vec<String>>,
+    ) -> Result<Predictions> {
         self.check_classes()?;
         let outputs = self.output(batch)?;
-        let mut columns = numbered("node", batch.graph().nodes());
+        let mut columns = match names {
+            Some(names) => vec![("node".to_string(), names)],
+            None => numbered("node", batch.graph().nodes()),
+        };
         self.class_columns(&outputs, &mut columns);
         let mut metrics = Vec::new();
         if let Some(data) = data {
@@ -235,22 +251,25 @@ impl Trained {
         data: &GraphDataSpec,
         pairs: Option<&PathBuf>,
     ) -> Result<Predictions> {
-        let ids = link_ids(experiment, data)?;
+        let (names, _) = link_names(experiment, data)?;
         let Loaded::Nodes(data, ..) = load(experiment, data)? else {
             return Err(Error::invalid("[data] kind", "another", "one graph"));
         };
         let (spec, seed) = (self.network.spec(), experiment.train.seed);
         let mut task = LinkTask::new(spec, data.batch, seed)?;
         let (pairs, known) = match pairs {
-            Some(path) => (numbers_of(path, read_pairs(path)?, ids.as_deref())?, None),
+            Some(path) => (read_pairs(path, names.as_deref())?, None),
             None => {
                 let (pairs, known) = task.test_pairs();
                 (pairs.to_vec(), Some(known.to_vec()))
             }
         };
         let scores = task.scores_of(&self.params, &pairs)?;
-        let id = |node: u32| ids.as_ref().map_or(node, |ids| ids[node as usize]);
-        let ends = |end: usize| pairs.iter().map(|p| id(p[end]).to_string()).collect();
+        let name = |node: u32| match &names {
+            Some(names) => names[node as usize].clone(),
+            None => node.to_string(),
+        };
+        let ends = |end: usize| pairs.iter().map(|p| name(p[end])).collect();
         let chance = |&s: &f32| format!("{:.6}", 1.0 / (1.0 + (-f64::from(s)).exp()));
         let mut columns = vec![
             ("source".to_string(), ends(0)),
@@ -310,20 +329,6 @@ impl Trained {
     }
 }
 
-/// Pairs of ids as pairs of nodes.
-fn numbers_of(path: &Path, mut pairs: Vec<[u32; 2]>, ids: Option<&[u32]>) -> Result<Vec<[u32; 2]>> {
-    let Some(ids) = ids else { return Ok(pairs) };
-    for (row, pair) in pairs.iter_mut().enumerate() {
-        for end in pair {
-            *end = ids.binary_search(end).map_err(|_| {
-                let problem = format!("the node {end} is in no edge of the graph");
-                Error::file(path, format!("pair {row}"), problem)
-            })? as u32;
-        }
-    }
-    Ok(pairs)
-}
-
 fn numbered(name: &str, count: usize) -> Columns {
     vec![(name.into(), (0..count).map(|i| i.to_string()).collect())]
 }
@@ -331,6 +336,7 @@ fn numbered(name: &str, count: usize) -> Columns {
 fn predictions(columns: Columns, metrics: Vec<(String, f64)>) -> Predictions {
     Predictions {
         columns,
+        notes: Vec::new(),
         metrics,
         unpredicted: 0,
         measured: 0,

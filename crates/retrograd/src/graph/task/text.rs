@@ -16,7 +16,9 @@ use crate::graph::structure::Graph;
 use crate::graph::transform::text_graph;
 use crate::layer::embedding::EmbeddingSpec;
 use crate::rng::{Key, Stream};
-use crate::train::{Content, Example, Figure, Findings, Metrics, Specimen, Task, TrainSpec};
+use crate::train::{
+    Content, Example, Figure, Findings, MeasuredOn, Metrics, Specimen, Task, TrainSpec,
+};
 use crate::{Error, Loss, Model, Result, Target};
 
 /// The characters that occur; the next id is the mask.
@@ -301,6 +303,15 @@ impl Task for TextTask {
             ("validation_loss".into(), loss),
             ("validation_accuracy".into(), restored),
         ])
+    }
+
+    fn measured_on(&self, figure: &str) -> Option<MeasuredOn> {
+        let part = match figure.split('_').next()? {
+            "train" => "training",
+            "validation" | "restored" => "validation",
+            _ => return None,
+        };
+        Some(MeasuredOn::part(part, None))
     }
 
     /// One sample: the reference of a whole batch takes too long for the end of a run. Every

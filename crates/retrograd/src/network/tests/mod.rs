@@ -208,3 +208,63 @@ fn a_layer_of_graphs_asks_for_one() {
         assert!(message.contains("family = \"graph\""), "{message}");
     }
 }
+
+/// Five values into two inputs were taken, and a short target divided by zero.
+#[test]
+fn wrong_lengths_from_outside_are_errors_and_change_nothing() {
+    use crate::train::{load_weights, save_weights};
+    use crate::{Loss, Target};
+    let spec = NetworkSpec::new(&[2], vec![LayerSpec::dense(3)]);
+    let mut network = Network::new(&spec).unwrap();
+    let params = network.init(1);
+    let invalid = |error: crate::Error, parts: &[&str]| {
+        assert!(matches!(error, crate::Error::Invalid { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(parts.iter().all(|p| text.contains(p)), "{text}");
+    };
+    let five = vec![0.5; 5];
+    invalid(
+        network.predict(&params, &five).unwrap_err(),
+        &["5 values", "multiple of 2"],
+    );
+    invalid(
+        network.predict(&params[1..], &[0.5; 4]).unwrap_err(),
+        &["8 values", "9"],
+    );
+    let mut tape = Default::default();
+    let pass = Pass::inference();
+    let error = network
+        .try_forward(&params, &five, &pass, &mut tape)
+        .unwrap_err();
+    invalid(error, &["5 values"]);
+    assert_eq!(network.predict(&params, &[0.5; 4]).unwrap().len(), 6);
+    let y = [0.0_f32; 6];
+    for loss in [
+        Loss::CrossEntropy,
+        Loss::Mse,
+        Loss::BceLogits,
+        Loss::SumSquares,
+    ] {
+        let error = loss.try_evaluate(&y, &Target::default(), None).unwrap_err();
+        invalid(error, &["target"]);
+    }
+    let target = Target::classes(vec![0, 2]);
+    invalid(
+        Loss::CrossEntropy
+            .try_evaluate(&y, &target, Some(&mut [0.0; 5]))
+            .unwrap_err(),
+        &["5 values"],
+    );
+    assert!(Loss::CrossEntropy.try_evaluate(&y, &target, None).unwrap() > 1.0);
+    // Weights come back as they were saved, with what stands beside them.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let beside = vec![("note".to_string(), "mine".to_string())];
+    save_weights(&path, &network, &params, &beside).unwrap();
+    let (read, metadata) = load_weights(&path, &mut network).unwrap();
+    assert_eq!((read, metadata), (params.clone(), beside));
+    invalid(
+        save_weights(&path, &network, &params[1..], &Vec::new()).unwrap_err(),
+        &["8 values"],
+    );
+}

@@ -119,21 +119,28 @@ fn section(html: &mut String, title: &str, caption: &str, body: &str) {
 
 fn tiles(html: &mut String, page: &Page) {
     let summary = page.summary;
+    // A name, a value, and where a measure comes from.
     let mut tiles = vec![
-        ("epochs".to_string(), summary.epochs.to_string()),
-        ("steps".to_string(), summary.steps.to_string()),
-        ("time".to_string(), duration(summary.seconds)),
-        ("ms per step".to_string(), number(summary.ms_per_step)),
-        ("train loss".to_string(), number(summary.train_loss)),
+        ("epochs".to_string(), summary.epochs.to_string(), None),
+        ("steps".to_string(), summary.steps.to_string(), None),
+        ("time".to_string(), duration(summary.seconds), None),
+        ("ms per step".to_string(), number(summary.ms_per_step), None),
     ];
-    if let Some(loss) = summary.validation_loss {
-        tiles.push(("validation loss".into(), number(loss)));
+    let losses = [
+        ("train_loss", Some(summary.train_loss)),
+        ("validation_loss", summary.validation_loss),
+    ];
+    for (name, loss) in losses {
+        if let Some(loss) = loss {
+            tiles.push((name.replace('_', " "), number(loss), summary.source(name)));
+        }
     }
     if let Some(epoch) = summary.best_epoch {
-        tiles.push(("best epoch".into(), epoch.to_string()));
+        tiles.push(("best epoch".into(), epoch.to_string(), None));
     }
     if summary.skipped_steps > 0 {
-        tiles.push(("skipped steps".into(), summary.skipped_steps.to_string()));
+        let skipped = summary.skipped_steps.to_string();
+        tiles.push(("skipped steps".into(), skipped, None));
     }
     for (name, value) in &summary.more {
         let text = match value {
@@ -143,14 +150,17 @@ fn tiles(html: &mut String, page: &Page) {
             _ => None,
         };
         if let Some(text) = text {
-            tiles.push((name.replace('_', " "), text));
+            tiles.push((name.replace('_', " "), text, summary.source(name)));
         }
     }
     html.push_str("<dl class=\"tiles\">\n");
-    for (name, value) in tiles {
+    for (name, value, source) in tiles {
+        let source = source.map_or(String::new(), |source| {
+            format!("<dd class=\"from\">{}</dd>", escape(&source.sentence()))
+        });
         let _ = writeln!(
             html,
-            "<div><dt>{}</dt><dd>{}</dd></div>",
+            "<div><dt>{}</dt><dd>{}</dd>{source}</div>",
             escape(&name),
             escape(&value)
         );

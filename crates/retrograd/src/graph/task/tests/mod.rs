@@ -224,6 +224,8 @@ fn specimens_are_verified_in_all_three_links() {
                 }
             })
             .collect(),
+        node_names: None,
+        notes: Vec::new(),
     };
     let spec = "features = 5\nlayers = [{ kind = \"gat\", out = 4, heads = 2 }, \
                 { kind = \"elu\" }, { kind = \"gat\", out = 3 }]";

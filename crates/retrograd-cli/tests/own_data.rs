@@ -1,0 +1,477 @@
+//! A user's own tables: figures that hold, and what tables contain.
+
+mod common;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+
+use common::{parts, retrograd, run};
+use serde_json::Value;
+
+fn summary(run: &Path) -> Value {
+    let text = std::fs::read_to_string(run.join("summary.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Numbers that look random and are the same everywhere.
+fn noise(i: usize) -> f64 {
+    ((i * 7919 + 13) % 1009) as f64 / 1009.0 - 0.5
+}
+
+/// A table with a weak signal, rows in the order of `t`.
+fn weak(rows: std::ops::Range<usize>) -> String {
+    let mut text = String::from("t,a,b,c,y\n");
+    for i in rows {
+        let (a, b, c) = (noise(i), noise(3 * i + 1), noise(7 * i + 5));
+        let y = 10.0 + a + 2.0 * b * c + 3.0 * noise(11 * i + 3);
+        text += &format!("{i},{a},{b},{c},{y}\n");
+    }
+    text
+}
+
+fn value(stdout: &str, name: &str) -> f64 {
+    let line = stdout
+        .lines()
+        .find(|l| l.split_whitespace().next() == Some(name));
+    let line = line.unwrap_or_else(|| panic!("no {name}: {stdout}"));
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// The reported figure is the one that rows kept aside give: by time these rows are known, and `run`
+/// measures them again.
+#[test]
+fn the_reported_figure_is_that_of_rows_which_neither_taught_nor_chose() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("weak.csv"), weak(0..200)).unwrap();
+    std::fs::write(folder.join("latest.csv"), weak(160..200)).unwrap();
+    let (code, stdout, stderr) = run(folder, &["init", "weak.csv", "--target", "y"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(
+        stdout.contains("for the figures that are reported"),
+        "{stdout}"
+    );
+    let file = folder.join("weak.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let text = text.replace("# time = \"COLUMN\"", "time = \"t\"");
+    assert!(text.contains("\ntime = \"t\""), "{text}");
+    // The column that the split goes by is none of those to leave out by hand.
+    let text = text.replace("ignore = [\"t\"]", "");
+    std::fs::write(&file, text).unwrap();
+    let (code, stdout, stderr) = run(folder, &["train", "weak.toml", "--epochs", "60"]);
+    assert_eq!(code, 0, "{stderr}");
+    let best = value(&stdout, "best_epoch");
+    for name in ["r2", "rmse", "mae", "test_loss"] {
+        let line = stdout.lines().find(|l| l.starts_with(name)).unwrap();
+        let from = format!("40 test rows, epoch {best}");
+        assert!(line.ends_with(&from), "{line}");
+    }
+    for (name, rows) in [
+        ("train_loss", "128 training"),
+        ("validation_r2", "32 validation"),
+    ] {
+        let line = stdout.lines().find(|l| l.starts_with(name)).unwrap();
+        assert!(
+            line.ends_with(&format!("{rows} rows, epoch {best}")),
+            "{line}"
+        );
+    }
+    let run_folder = folder.join("runs/weak");
+    let figures = summary(&run_folder);
+    assert_eq!(figures["measured_on"]["r2"]["part"], "test");
+    assert_eq!(figures["measured_on"]["r2"]["epoch"], figures["best_epoch"]);
+    let page = std::fs::read_to_string(run_folder.join("report.html")).unwrap();
+    assert!(page.contains(&format!(
+        "<dd class=\"from\">40 test rows, epoch {best}</dd>"
+    )));
+    let (code, stdout, stderr) = run(folder, &["run", "runs/weak", "latest.csv"]);
+    assert_eq!(code, 0, "{stderr}");
+    let (reported, again) = (figures["r2"].as_f64().unwrap(), value(&stdout, "r2"));
+    assert!((reported - again).abs() < 1e-12, "{reported} and {again}");
+    assert!(figures["validation_r2"].as_f64().unwrap() != reported);
+}
+
+#[test]
+fn five_positives_of_two_hundred_are_in_every_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut text = String::from("a,b,y\n");
+    for i in 0..200 {
+        let word = if i % 40 == 3 { "pos" } else { "neg" };
+        text += &format!("{},{},{word}\n", noise(i), noise(5 * i + 2));
+    }
+    std::fs::write(folder.join("rare.csv"), text).unwrap();
+    run(folder, &["init", "rare.csv", "--target", "y"]);
+    let (code, stdout, stderr) = run(
+        folder,
+        &["train", "rare.toml", "--epochs", "3", "--no-verify"],
+    );
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("split by class"), "{stderr}");
+    let confusion = &summary(&folder.join("runs/rare"))["confusion"];
+    let row = |r: usize| {
+        [0, 1]
+            .map(|c| confusion[r][c].as_f64().unwrap())
+            .iter()
+            .sum::<f64>()
+    };
+    assert_eq!([row(0), row(1)], [39.0, 1.0], "{confusion}");
+    assert!(stdout.contains("40 test rows"), "{stdout}");
+}
+
+#[test]
+fn folds_give_mean_and_deviation_and_a_model_of_all_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("weak.csv"), weak(0..90)).unwrap();
+    run(folder, &["init", "weak.csv", "--target", "y"]);
+    let args = [
+        "train",
+        "weak.toml",
+        "--folds",
+        "3",
+        "--epochs",
+        "12",
+        "--no-verify",
+    ];
+    let (code, stdout, stderr) = run(folder, &args);
+    assert_eq!(code, 0, "{stderr}");
+    let mut tested = 0;
+    let mut scores = Vec::new();
+    let mut epochs = Vec::new();
+    for fold in ["1", "2", "3"] {
+        let figures = summary(&folder.join("runs/weak-folds").join(fold));
+        tested += figures["measured_on"]["r2"]["count"].as_u64().unwrap();
+        scores.push(figures["r2"].as_f64().unwrap());
+        epochs.push(figures["best_epoch"].as_u64().unwrap());
+    }
+    assert_eq!(tested, 90, "every row is tested on once");
+    let whole = summary(&folder.join("runs/weak"));
+    let mean = scores.iter().sum::<f64>() / 3.0;
+    let deviation = (scores.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / 2.0).sqrt();
+    let said = &whole["folds"]["r2"];
+    assert!((said["mean"].as_f64().unwrap() - mean).abs() < 1e-12);
+    assert!((said["deviation"].as_f64().unwrap() - deviation).abs() < 1e-12);
+    epochs.sort_unstable();
+    assert_eq!(whole["epochs"].as_u64(), Some(epochs[1]), "the median");
+    assert_eq!(whole["training_samples"], 90);
+    let last: Vec<&str> = stdout.lines().rev().take(2).collect();
+    assert!(
+        last[1].starts_with("mean ± deviation") && last[0].contains("folds.csv"),
+        "{stdout}"
+    );
+    let page = std::fs::read_to_string(folder.join("runs/weak/report.html")).unwrap();
+    assert!(page.contains("Cross-validation, 3 folds"));
+    // The model of all rows predicts.
+    let (code, _, stderr) = run(folder, &["run", "runs/weak", "weak.csv"]);
+    assert_eq!(code, 0, "{stderr}");
+    // What has no rows has no folds.
+    let (code, _, stderr) = run(folder, &["train", "karate", "--folds", "3"]);
+    assert_eq!(code, 2);
+    assert!(
+        stderr.contains("--folds") && stderr.contains("\"graph\""),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn seeds_give_a_folder_each_and_a_table_with_the_best_marked() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let args = [
+        "train",
+        "moons",
+        "--seeds",
+        "3",
+        "--epochs",
+        "2",
+        "--no-verify",
+        "--seed",
+        "5",
+    ];
+    let (code, stdout, stderr) = run(folder, &args);
+    assert_eq!(code, 0, "{stderr}");
+    let losses = ["5", "6", "7"].map(|seed| {
+        let figures = summary(&folder.join("runs/moons-seeds").join(seed));
+        figures["validation_loss"].as_f64().unwrap()
+    });
+    let best = (0..3)
+        .min_by(|&a, &b| losses[a].total_cmp(&losses[b]))
+        .unwrap();
+    let marked: Vec<&str> = stdout.lines().filter(|l| l.contains("(best)")).collect();
+    assert_eq!(marked.len(), 1, "{stdout}");
+    assert!(marked[0].starts_with(&(5 + best).to_string()), "{stdout}");
+    let table = std::fs::read_to_string(folder.join("runs/moons-seeds/seeds.csv")).unwrap();
+    assert_eq!(table.lines().count(), 5, "{table}");
+    assert!(table.contains("mean ± deviation"), "{table}");
+}
+
+/// The table that the next tests read in every form.
+const COLOURS: &str = "größe,colour,y\n1.5,rot,1\n2.5,grün,2\n3.5,rot,3\n4.5,grün,4\n5.5,rot,5\n\
+                       6.5,grün,6\n7.5,rot,7\n8.5,grün,8\n9.5,rot,9\n10.5,grün,10\n11.5,rot,11\n";
+
+#[test]
+fn encodings_gzip_blanks_and_standard_input_give_the_same_predictions() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("colours.csv"), COLOURS).unwrap();
+    run(
+        folder,
+        &[
+            "init",
+            "colours.csv",
+            "--target",
+            "y",
+            "--task",
+            "regression",
+        ],
+    );
+    let (code, _, stderr) = run(
+        folder,
+        &["train", "colours.toml", "--epochs", "2", "--no-verify"],
+    );
+    assert_eq!(code, 0, "{stderr}");
+    let latin: Vec<u8> = COLOURS.chars().map(|c| c as u8).collect();
+    let wide: Vec<u8> = COLOURS.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let wide = [&[0xff, 0xfe][..], &wide].concat();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(COLOURS.as_bytes()).unwrap();
+    let files: [(&str, Vec<u8>, &str); 5] = [
+        ("plain.csv", COLOURS.into(), ""),
+        ("latin.csv", latin, "Latin-1"),
+        ("wide.csv", wide, "UTF-16"),
+        ("packed.csv.gz", gzip.finish().unwrap(), ""),
+        ("blanks.txt", COLOURS.replace(',', "  ").into(), ""),
+    ];
+    let mut said = Vec::new();
+    for (name, bytes, note) in files {
+        std::fs::write(folder.join(name), bytes).unwrap();
+        let (code, _, stderr) = run(
+            folder,
+            &["run", "runs/colours", name, "--out", "o.csv", "--force"],
+        );
+        assert_eq!(code, 0, "{name}: {stderr}");
+        assert!(stderr.contains(note), "{name}: {stderr}");
+        said.push(std::fs::read_to_string(folder.join("o.csv")).unwrap());
+    }
+    let mut command = retrograd(folder);
+    command.args(["run", "runs/colours", "-", "--out", "o.csv", "--force"]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(COLOURS.as_bytes())
+        .unwrap();
+    let (code, _, stderr) = parts(child.wait_with_output().unwrap());
+    assert_eq!(code, 0, "{stderr}");
+    said.push(std::fs::read_to_string(folder.join("o.csv")).unwrap());
+    assert!(said.iter().all(|s| *s == said[0]), "{said:?}");
+    assert_eq!(said[0].lines().count(), 12);
+}
+
+/// Unseen categories in rows without a target used to stop `run`.
+#[test]
+fn unseen_categories_are_counted_and_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("colours.csv"), COLOURS).unwrap();
+    run(
+        folder,
+        &[
+            "init",
+            "colours.csv",
+            "--target",
+            "y",
+            "--task",
+            "regression",
+        ],
+    );
+    run(
+        folder,
+        &["train", "colours.toml", "--epochs", "2", "--no-verify"],
+    );
+    let new = "größe,colour,y\n1,teal,\n2,rot,2\n3,teal,3\n4,mauve,4\n";
+    std::fs::write(folder.join("new.csv"), new).unwrap();
+    let (code, _, stderr) = run(
+        folder,
+        &["run", "runs/colours", "new.csv", "--out", "o.csv"],
+    );
+    assert_eq!(code, 0, "{stderr}");
+    assert!(
+        stderr.contains("3 of 4 rows have a \"colour\" that training did not see"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("\"teal\" (line 2)"), "{stderr}");
+    let said = std::fs::read_to_string(folder.join("o.csv")).unwrap();
+    assert_eq!(said.lines().count(), 5, "{said}");
+}
+
+#[test]
+fn init_names_dates_ids_text_percentages_and_currencies() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut text = String::from("CustomerID,joined,rate,income,comment,y\n");
+    for i in 0..60 {
+        let (month, day) = (1 + i % 12, 1 + i % 28);
+        text += &format!(
+            "{},{:02}.{:02}.{},{}%,\"${},{:03}.50\",\"note {} about a customer who came in\",{}\n",
+            9000 + 37 * ((i * 7) % 60),
+            day,
+            month,
+            2020 + i / 12,
+            i % 50,
+            1 + i % 9,
+            i,
+            i % 13,
+            noise(i)
+        );
+    }
+    std::fs::write(folder.join("t.csv"), text).unwrap();
+    let (code, stdout, stderr) = run(folder, &["init", "t.csv", "--target", "y"]);
+    assert_eq!(code, 0, "{stderr}");
+    for part in [
+        "CustomerID: identifies the rows",
+        "joined: day, month, year",
+        "comment: is free text",
+        "(3 columns: joined, rate, income)",
+    ] {
+        assert!(stdout.contains(part), "{part}: {stdout}");
+    }
+    let (code, _, stderr) = run(folder, &["train", "t.toml", "--epochs", "1", "--no-verify"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("sin(joined of year)"), "{stderr}");
+}
+
+/// Two rings of people who know each other, by name, with classes as text and no features.
+#[test]
+fn a_graph_of_names_with_classes_as_text_goes_from_init_to_predictions() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (mut edges, mut labels) = (
+        String::from("from,to,calls\n"),
+        String::from("person,team\n"),
+    );
+    for i in 0..40 {
+        let (ring, next) = (i / 20, i / 20 * 20 + (i + 1) % 20);
+        let over = i / 20 * 20 + (i + 3) % 20;
+        edges += &format!(
+            "p{i:02},p{next:02},{}\np{i:02},p{over:02},{}\n",
+            i % 5 + 1,
+            i % 3 + 1
+        );
+        labels += &format!("p{i:02},{}\n", ["red", "blue"][ring]);
+    }
+    std::fs::write(folder.join("people.csv"), edges).unwrap();
+    std::fs::write(folder.join("teams.csv"), labels).unwrap();
+    let (code, stdout, stderr) = run(folder, &["init", "people.csv", "--labels", "teams.csv"]);
+    assert_eq!(code, 0, "{stderr}");
+    for part in ["40 nodes", "known by names", "(blue, red)", "an embedding"] {
+        assert!(stdout.contains(part), "{part}: {stdout}");
+    }
+    let (code, stdout, stderr) = run(
+        folder,
+        &["train", "people.toml", "--epochs", "60", "--no-verify"],
+    );
+    assert_eq!(code, 0, "{stderr}");
+    let line = stdout
+        .lines()
+        .find(|l| l.starts_with("test_accuracy"))
+        .unwrap();
+    assert!(line.contains("8 test nodes, epoch"), "{line}");
+    let (code, _, stderr) = run(folder, &["run", "runs/people"]);
+    assert_eq!(code, 0, "{stderr}");
+    let said = std::fs::read_to_string(folder.join("predictions.csv")).unwrap();
+    assert!(said.starts_with("node,predicted,p(blue),p(red)"), "{said}");
+    assert!(said.lines().nth(1).unwrap().starts_with("p00,"), "{said}");
+}
+
+/// An experiment of an automaton with its `[data]`.
+fn automaton(folder: &Path, name: &str, channels: usize, data: &str, epochs: usize) {
+    let text = format!(
+        "name = \"{name}\"\n[model]\nfamily = \"logic_ca\"\nchannels = {channels}\nkernels = 4\n\
+         perception = [9, 8, 4, 2, 1]\nupdate = [{}, 16, 8, 4{}]\nboundary = \"periodic\"\nsteps = 1\n\
+         [data]\n{data}\n\
+         [train]\nepochs = {epochs}\nbatch = 4\noptimizer = {{ kind = \"adam\", lr = 0.05 }}\n",
+        channels + 4 * channels,
+        if channels == 1 { ", 2, 1" } else { ", 2" },
+    );
+    std::fs::write(folder.join(format!("{name}.toml")), text).unwrap();
+}
+
+#[test]
+fn an_automaton_that_did_not_learn_says_so_last_and_fails_where_learning_is_required() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    automaton(
+        folder,
+        "high",
+        1,
+        "grid = [3, 3]\nstart = \"random\"\ntarget = \"life\"\nrule = \"B36/S23\"",
+        2,
+    );
+    let (code, stdout, stderr) = run(folder, &["train", "high.toml", "--no-verify"]);
+    assert_eq!(code, 0, "{stderr}");
+    let last = stdout.lines().last().unwrap();
+    assert!(
+        last.starts_with("did not learn: ") && last.contains("boards are not as B36/S23 says"),
+        "{last}"
+    );
+    assert!(last.contains("--seeds 5"), "{last}");
+    assert_eq!(summary(&folder.join("runs/high"))["learned"], false);
+    let args = ["train", "high.toml", "--no-verify", "--require-learned"];
+    assert_eq!(run(folder, &args).0, 1);
+    // Other rules are refused by name.
+    automaton(
+        folder,
+        "bad",
+        1,
+        "grid = [3, 3]\nstart = \"random\"\ntarget = \"life\"\nrule = \"36/23\"",
+        2,
+    );
+    let (code, _, stderr) = run(folder, &["train", "bad.toml"]);
+    assert_eq!(code, 2);
+    assert!(
+        stderr.contains("36/23") && stderr.contains("B36/S23"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn an_automaton_takes_its_target_and_its_start_from_pictures() {
+    use retrograd::data::image::{Format, Image};
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut target = Image::new(6, 4);
+    target.pixels.fill(255.0);
+    target.pixels[8..10].fill(0.0);
+    target
+        .write(folder.join("target.png"), &Format::Png { bits: 8 })
+        .unwrap();
+    let mut start = Image::new(2, 2);
+    start.pixels[3] = 255.0;
+    start
+        .write(folder.join("start.png"), &Format::Png { bits: 8 })
+        .unwrap();
+    let data = "start = \"bitmap\"\nstart_picture = \"start.png\"\ntarget = \"bitmap\"\npicture = \"target.png\"";
+    automaton(folder, "own", 2, data, 3);
+    let (code, stdout, stderr) = run(folder, &["train", "own.toml", "--no-verify"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(
+        stderr.contains("target.png: 6 × 4, two colours become one channel: #000000 is 1"),
+        "{stderr}"
+    );
+    assert!(stdout.contains("hard_loss"), "{stdout}");
+    // The run needs the pictures no more.
+    std::fs::remove_file(folder.join("target.png")).unwrap();
+    std::fs::remove_file(folder.join("start.png")).unwrap();
+    let (code, stdout, stderr) = run(folder, &["run", "runs/own"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("6×4"), "{stdout}");
+}
