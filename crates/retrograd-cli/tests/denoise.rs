@@ -128,6 +128,27 @@ fn micrographs_are_trained_on_denoised_and_measured() {
         figure(&text, "odd/even after"),
     );
     assert!(after > before, "{text}");
+    for line in [
+        "FRC 0.5 before",
+        "FRC 0.143 before",
+        "FRC 0.5 after",
+        "FRC 0.143 after",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+    // Two folders stand for their images of equal names.
+    for (half, from) in [("half1", "odd/1.mrc"), ("half2", "even/e1.mrc")] {
+        std::fs::create_dir(folder.join(half)).unwrap();
+        std::fs::copy(folder.join(from), folder.join(half).join("a.mrc")).unwrap();
+    }
+    let both = ["run", "run", "half1", "half2", "--halves", "--out", "both"];
+    let again = succeed(folder, &both);
+    assert!(figure(&again, "odd/even after") == after, "{again}");
+    assert!(folder.join("both/half1/a.mrc").exists() && folder.join("both/half2/a.mrc").exists());
+    std::fs::create_dir(folder.join("none")).unwrap();
+    let none = ["run", "run", "half1", "none", "--halves", "--out", "other"];
+    assert!(fail(folder, &none).contains("no images of equal names"));
+    assert!(!folder.join("other").exists());
 
     // The same bits on any number of threads, and never onto an input.
     let one = ["run", "run", "odd/0.mrc", "--out", "one", "--threads", "1"];

@@ -123,5 +123,8 @@ fn ids_that_are_far_apart_are_numbered_anew_and_said() {
         folder.path(),
         &["run", "run", "pairs.csv", "--out", "no.csv"],
     );
-    assert!(error.contains("the node 50 is in no edge"), "{error}");
+    assert!(
+        error.contains("line 2: the node \"50\" is none of the graph's"),
+        "{error}"
+    );
 }

@@ -396,11 +396,15 @@ fn a_graph_of_names_with_classes_as_text_goes_from_init_to_predictions() {
 fn automaton(folder: &Path, name: &str, channels: usize, data: &str, epochs: usize) {
     let text = format!(
         "name = \"{name}\"\n[model]\nfamily = \"logic_ca\"\nchannels = {channels}\nkernels = 4\n\
-         perception = [9, 8, 4, 2, 1]\nupdate = [{}, 16, 8, 4{}]\nboundary = \"periodic\"\nsteps = 1\n\
+         perception = [9, 8, 4, 2, 1]\nupdate = [{}, {}]\nboundary = \"periodic\"\nsteps = 1\n\
          [data]\n{data}\n\
          [train]\nepochs = {epochs}\nbatch = 4\noptimizer = {{ kind = \"adam\", lr = 0.05 }}\n",
         channels + 4 * channels,
-        if channels == 1 { ", 2, 1" } else { ", 2" },
+        if channels == 1 {
+            "8, 4, 2, 1"
+        } else {
+            "16, 8, 4, 2"
+        },
     );
     std::fs::write(folder.join(format!("{name}.toml")), text).unwrap();
 }

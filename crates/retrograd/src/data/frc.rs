@@ -158,14 +158,19 @@ mod tests {
         let n = values.len();
         values.iter().enumerate().fold([0.0; 2], |sum, (i, v)| {
             let (sin, cos) = (-std::f64::consts::TAU * (i * k % n) as f64 / n as f64).sin_cos();
-            [sum[0] + v[0] * cos - v[1] * sin, sum[1] + v[0] * sin + v[1] * cos]
+            [
+                sum[0] + v[0] * cos - v[1] * sin,
+                sum[1] + v[0] * sin + v[1] * cos,
+            ]
         })
     }
 
     #[test]
     fn the_fast_transform_is_the_definition() {
         let mut stream = Key::new(3).stream();
-        let values: Vec<[f64; 2]> = (0..64).map(|_| [stream.uniform(), stream.uniform()]).collect();
+        let values: Vec<[f64; 2]> = (0..64)
+            .map(|_| [stream.uniform(), stream.uniform()])
+            .collect();
         let mut fast = values.clone();
         fourier(&mut fast);
         for (k, fast) in fast.iter().enumerate() {
@@ -199,12 +204,17 @@ mod tests {
             .map(|_| {
                 let angle = stream.range(0.0, std::f64::consts::TAU);
                 let frequency = stream.range(0.01, 1.0 / 8.0);
-                (frequency * angle.cos(), frequency * angle.sin(), stream.range(0.0, 6.28))
+                (
+                    frequency * angle.cos(),
+                    frequency * angle.sin(),
+                    stream.range(0.0, std::f64::consts::TAU),
+                )
             })
             .collect();
         let signal = |i: usize| {
             let (y, x) = ((i / 128) as f64, (i % 128) as f64);
-            let wave = |&(u, v, p): &(f64, f64, f64)| (std::f64::consts::TAU * (u * x + v * y) + p).sin();
+            let wave =
+                |&(u, v, p): &(f64, f64, f64)| (std::f64::consts::TAU * (u * x + v * y) + p).sin();
             waves.iter().map(wave).sum::<f64>()
         };
         let shared: Vec<f64> = (0..128 * 128).map(signal).collect();

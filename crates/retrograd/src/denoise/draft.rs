@@ -311,9 +311,9 @@ impl Found {
     /// Why that network.
     fn reason(&self) -> String {
         match self.correlation {
-            Some(r) if r < WEAK => format!(
-                "unet: a weak signal (the first two correlate by {r:.3}) needs a wide view"
-            ),
+            Some(r) if r < WEAK => {
+                format!("unet: a weak signal (the first two correlate by {r:.3}) needs a wide view")
+            }
             Some(r) => format!("simple-cnn: a strong signal (the first two correlate by {r:.3})"),
             None => "simple-cnn: without pairs the signal can't be measured; unet sees more where \
                      it is weak"

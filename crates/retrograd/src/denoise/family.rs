@@ -120,7 +120,11 @@ fn with_folders(options: &RunOptions) -> Result<RunOptions> {
     });
     let inputs: Vec<PathBuf> = pairs.flatten().collect();
     if inputs.is_empty() {
-        let problem = format!("{} and {} have no images of equal names", a.display(), b.display());
+        let problem = format!(
+            "{} and {} have no images of equal names",
+            a.display(),
+            b.display()
+        );
         return Err(Error::refused("--halves", problem));
     }
     options.inputs = inputs;

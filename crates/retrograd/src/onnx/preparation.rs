@@ -6,9 +6,9 @@
 //! texts under its own name, every column of dates one of days since 1970.
 
 use super::{Axis, Graph, Kind, write_network};
-use crate::Result;
 use crate::data::{Column, Encoding, Inputs, Labels, Preparation, Scaling, TargetRule};
 use crate::network::Network;
+use crate::{Error, Result};
 
 /// A trained network with its preparation, as a file's bytes.
 pub(crate) fn prepared(
@@ -18,7 +18,18 @@ pub(crate) fn prepared(
 ) -> Result<Vec<u8>> {
     let mut graph = Graph::default();
     let x = match &preparation.inputs {
-        Inputs::Columns(columns) => columns_of(&mut graph, columns),
+        Inputs::Columns(columns) => {
+            let date = |c: &&Column| matches!(c.encoding, Encoding::Date { .. });
+            if let Some(column) = columns.iter().find(date) {
+                let problem = format!(
+                    "the column {:?} holds dates, which have no form in ONNX; needs a network of \
+                     numbers and categories",
+                    column.name
+                );
+                return Err(Error::refused("export --onnx", problem));
+            }
+            columns_of(&mut graph, columns)
+        }
         Inputs::Array { shape, scaling, .. } => array_of(&mut graph, shape, scaling),
     };
     let sample = preparation.sample_shape.iter().map(|&n| n as i64);
@@ -102,6 +113,7 @@ fn columns_of(graph: &mut Graph, columns: &[Column]) -> String {
                 parts.push(category(graph, &run[0].name, *fill, labels));
             }
             (Encoding::Number { .. }, None) => unreachable!("a number column makes `numbers`"),
+            (Encoding::Date { .. }, _) => unreachable!("dates are refused before"),
         }
     }
     match parts.as_slice() {

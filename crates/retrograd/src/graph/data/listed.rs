@@ -40,6 +40,9 @@ pub(crate) struct Listed {
     pub notes: Vec<String>,
 }
 
+/// How many rows, how wide, and their numbers.
+type Rows = (usize, usize, Vec<f64>);
+
 /// A column of names, or numbers of rows.
 type Ids = Option<Vec<String>>;
 
@@ -341,7 +344,7 @@ fn has_header(table: &Table) -> bool {
 }
 
 /// The features' rows: names where they have some, then how many, how wide, and their numbers.
-fn read_features(path: &Path, notes: &mut Vec<String>) -> Result<(Ids, (usize, usize, Vec<f64>))> {
+fn read_features(path: &Path, notes: &mut Vec<String>) -> Result<(Ids, Rows)> {
     if path.extension().is_some_and(|e| e == "npy") {
         return Ok((None, matrix(path)?));
     }
@@ -468,6 +471,17 @@ fn read_labels(path: &Path) -> Result<Labels> {
         .collect();
     let number = |text: &String| text.is_empty() || text.parse::<f64>().is_ok();
     let numeric = texts.iter().all(number);
+    // Numbers beside words are more often a slip than meant.
+    let present = texts.iter().filter(|t| !t.is_empty());
+    let word = texts.iter().position(|text| !number(text));
+    if let (Some(row), true) = (word, present.clone().any(number)) {
+        let problem = format!(
+            "got {}, needs a number as other rows have, or text in all of them; nothing, or -1, \
+             where a class is not known",
+            quote(&texts[row])
+        );
+        return Err(Error::file(path, table.line(row), problem));
+    }
     Ok(Labels {
         ids,
         texts,
@@ -682,14 +696,14 @@ mod tests {
         let own = files(
             folder.path(),
             [
-                ("e.csv", "ann,dan\n"),
+                ("e.csv", "ann,bob\nann,dan\n"),
                 ("x.csv", features),
                 ("y.csv", labels),
             ],
         );
         let error = read_edge_list(&own, 0).unwrap_err().to_string();
         assert!(
-            error.contains("line 1") && error.contains("\"dan\""),
+            error.contains("line 2") && error.contains("\"dan\""),
             "{error}"
         );
     }
