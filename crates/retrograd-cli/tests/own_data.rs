@@ -479,3 +479,61 @@ fn an_automaton_takes_its_target_and_its_start_from_pictures() {
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("6×4"), "{stdout}");
 }
+
+#[test]
+fn a_kan_on_a_table_is_explained_by_a_formula_of_its_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut text = String::from("length,width,area\n");
+    for i in 0..200 {
+        let (a, b) = (2.0 * noise(i), 2.0 * noise(5 * i + 1));
+        text += &format!("{a},{b},{}\n", 100.0 + 20.0 * a * a + 10.0 * b);
+    }
+    std::fs::write(folder.join("plots.csv"), text).unwrap();
+    let (code, stdout, stderr) = run(folder, &["init", "plots.csv", "--target", "area", "--kan"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("Kolmogorov-Arnold"), "{stdout}");
+    let (code, _, stderr) = run(folder, &["train", "plots.toml", "--no-verify"]);
+    assert_eq!(code, 0, "{stderr}");
+    let (code, stdout, stderr) = run(folder, &["explain", "runs/plots"]);
+    assert_eq!(code, 0, "{stderr}");
+    let formula = stdout.lines().find(|l| l.starts_with("formula")).unwrap();
+    for name in ["area = ", "length", "width"] {
+        assert!(formula.contains(name), "{formula}");
+    }
+    let r2 = stdout.lines().find(|l| l.starts_with("r2")).unwrap();
+    assert!(
+        r2.contains("by the formula") && r2.contains("40 test rows"),
+        "{r2}"
+    );
+    let values: Vec<f64> = r2
+        .split_whitespace()
+        .filter_map(|w| w.parse().ok())
+        .collect();
+    // The function is smooth and without noise: both say nearly all of it.
+    assert!(values[0] > 0.9 && values[1] > 0.95, "{r2}");
+    let svg = std::fs::read_to_string(folder.join("runs/plots/explained.svg")).unwrap();
+    assert!(
+        svg.contains(">length</text>") && svg.contains(">area</text>"),
+        "{svg}"
+    );
+    // A network of other layers has no formula.
+    run(
+        folder,
+        &[
+            "init",
+            "plots.csv",
+            "--target",
+            "area",
+            "--out",
+            "plain.toml",
+        ],
+    );
+    run(
+        folder,
+        &["train", "plain.toml", "--epochs", "1", "--no-verify"],
+    );
+    let (code, _, stderr) = run(folder, &["explain", "runs/plain"]);
+    assert_eq!(code, 2);
+    assert!(stderr.contains("--kan"), "{stderr}");
+}

@@ -37,6 +37,8 @@ pub struct Family {
     pub train: Option<fn(&mut Session<'_>) -> Result<Summary>>,
     /// Uses a trained model.
     pub run: Option<RunFamily>,
+    /// Says what a trained model has learnt, as a formula.
+    pub explain: Option<RunFamily>,
     /// Writes a trained model in another form.
     pub export: Option<ExportFamily>,
     /// The forms of [`ExportOptions::format`]: their names, and a line about each.
@@ -68,6 +70,7 @@ impl Family {
             name,
             train: None,
             run: None,
+            explain: None,
             export: None,
             formats: &[],
             folds: false,
@@ -115,6 +118,19 @@ impl Family {
         match self.run {
             Some(run) => run(experiment, options, console),
             None => Err(self.lacks("run", "nothing to run")),
+        }
+    }
+
+    /// Says what the trained model of [`RunOptions::run`] has learnt.
+    pub fn explain(
+        &self,
+        experiment: &Experiment,
+        options: &RunOptions,
+        console: &mut dyn Console,
+    ) -> Result<()> {
+        match self.explain {
+            Some(explain) => explain(experiment, options, console),
+            None => Err(self.lacks("explain", "no formulas")),
         }
     }
 

@@ -40,6 +40,9 @@ pub struct InitArgs {
     /// Tables: what the column is, if not what its values suggest.
     #[arg(long, value_name = "TASK", requires = "target")]
     task: Option<TaskArg>,
+    /// Tables: a Kolmogorov-Arnold network, whose formula `retrograd explain` says.
+    #[arg(long, requires = "target")]
+    kan: bool,
     /// Graphs: a row of numbers per node, CSV or NPY; may be left out.
     #[arg(long, value_name = "FILE", conflicts_with = "target")]
     features: Option<PathBuf>,
@@ -87,6 +90,7 @@ pub fn run(args: InitArgs) -> Result {
                 TaskArg::Regression => TaskKind::Regression,
                 TaskArg::Classification => TaskKind::Classification,
             }),
+            kan: args.kan,
             features: args.features,
             labels: args.labels,
             links: args.links,

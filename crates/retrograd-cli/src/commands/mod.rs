@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod completions;
 mod devices;
+mod explain;
 mod export;
 mod init;
 mod man;
@@ -72,6 +73,7 @@ enum Command {
     Train(train::TrainArgs),
     Verify(verify::VerifyArgs),
     Run(RunArgs),
+    Explain(explain::ExplainArgs),
     Export(ExportArgs),
     Check(check::CheckArgs),
     Devices(devices::DevicesArgs),
@@ -88,6 +90,7 @@ impl Cli {
             Command::Train(args) => train::run(args),
             Command::Verify(args) => verify::run(args),
             Command::Run(args) => run::run(args),
+            Command::Explain(args) => explain::run(args),
             Command::Export(args) => export::run(args),
             Command::Check(args) => check::run(args),
             Command::Devices(args) => devices::run(args),

@@ -18,6 +18,8 @@ pub struct InitOptions {
     pub target: Option<String>,
     /// Tables: what the column is, if not what its values suggest.
     pub task: Option<TaskKind>,
+    /// Tables: a network of KAN layers.
+    pub kan: bool,
     /// Graphs: a row of numbers per node.
     pub features: Option<PathBuf>,
     /// Graphs: a class per node.

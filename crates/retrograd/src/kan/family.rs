@@ -11,6 +11,9 @@ pub const FAMILY: Family = Family {
     run: Some(|_, options, console| crate::network::family::predict(options, console, trained_kan)),
     export: Some(export),
     folds: true,
+    explain: Some(|_, options, console| {
+        super::explain::explain_run(super::task_of_run, options, console)
+    }),
     auto_batch: Some(|experiment, placement, console| {
         crate::network::family::auto_batch(super::task(experiment), placement, console)
     }),

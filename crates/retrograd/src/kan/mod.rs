@@ -27,6 +27,7 @@ mod bench_gpu;
 mod discover;
 mod edges;
 mod exchange;
+pub(crate) mod explain;
 mod expression;
 mod family;
 mod frozen;

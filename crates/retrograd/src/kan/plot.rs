@@ -24,6 +24,15 @@ impl Default for PlotOptions {
     }
 }
 
+/// What inputs and outputs are called.
+pub(crate) struct Names {
+    pub inputs: Vec<String>,
+    pub outputs: Vec<String>,
+}
+
+/// Room below the inputs for their names, which lean so that they don't meet.
+const NAMES: f64 = 110.0;
+
 enum Shape {
     Line {
         points: Vec<(f64, f64)>,
@@ -42,6 +51,12 @@ enum Shape {
         radius: f64,
     },
     Label {
+        x: f64,
+        y: f64,
+        text: String,
+    },
+    /// A name that ends at its place, from below on the left.
+    Leaning {
         x: f64,
         y: f64,
         text: String,
@@ -241,6 +256,70 @@ fn points_in_box(y: &[f64], left: f64, top: f64) -> Vec<(f64, f64)> {
     points.collect()
 }
 
+/// The picture with the names of inputs and outputs, as an SVG element.
+pub(crate) fn plot_named(
+    network: &Network,
+    params: &[f32],
+    x: &[f32],
+    options: &PlotOptions,
+    names: &Names,
+) -> Result<String> {
+    let mut scene = scene(network, params, x, options)?;
+    let levels = [scene.height - MARGIN, MARGIN];
+    // In the place of x1, x2 … and of what the picture leaves out, which lines run across.
+    let mut named = Vec::new();
+    for shape in scene.shapes {
+        match shape {
+            Shape::Label { .. } => {}
+            Shape::Dot { x, y, radius } => {
+                let all = [(&names.inputs, levels[0]), (&names.outputs, levels[1])];
+                for (i, (names, level)) in all.iter().enumerate() {
+                    let place = (x - MARGIN) / scene_inner(scene.width) * names.len() as f64;
+                    let text = names.get(place as usize).map(|name| short(name));
+                    if let (true, Some(text)) = ((y - level).abs() < 1.0, text) {
+                        named.push(match i {
+                            0 => Shape::Leaning {
+                                x,
+                                y: y + 16.0,
+                                text,
+                            },
+                            _ => Shape::Label {
+                                x,
+                                y: y - 12.0,
+                                text,
+                            },
+                        });
+                    }
+                }
+                named.push(Shape::Dot { x, y, radius });
+            }
+            other => named.push(other),
+        }
+    }
+    scene.shapes = named;
+    scene.height += NAMES;
+    Ok(svg_of(&scene))
+}
+
+/// The width between the margins.
+fn scene_inner(width: f64) -> f64 {
+    width - 2.0 * MARGIN
+}
+
+/// A name as long as there is room for, safe in SVG.
+fn short(name: &str) -> String {
+    const SHOWN: usize = 18;
+    let cut: String = name.chars().take(SHOWN).collect();
+    let cut = if name.chars().count() > SHOWN {
+        cut + "…"
+    } else {
+        cut
+    };
+    cut.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
+
 fn scene(network: &Network, params: &[f32], x: &[f32], options: &PlotOptions) -> Result<Scene> {
     let layers = Layers::new(network)?;
     let importance = EdgeImportance::measure(network, params, x)?;
@@ -271,8 +350,11 @@ pub fn plot_svg(
     x: &[f32],
     options: &PlotOptions,
 ) -> Result<String> {
+    Ok(svg_of(&scene(network, params, x, options)?))
+}
+
+fn svg_of(scene: &Scene) -> String {
     use std::fmt::Write as _;
-    let scene = scene(network, params, x, options)?;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0} {:.0}\" \
          style=\"max-width:{:.0}px;width:100%\" font-family=\"sans-serif\" font-size=\"13\">\n",
@@ -316,10 +398,15 @@ pub fn plot_svg(
                 "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\" \
                  fill=\"currentColor\">{text}</text>"
             ),
+            Shape::Leaning { x, y, text } => writeln!(
+                svg,
+                "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"end\" fill=\"currentColor\" \
+                 transform=\"rotate(-50 {x:.1} {y:.1})\">{text}</text>"
+            ),
         };
     }
     svg.push_str("</svg>\n");
-    Ok(svg)
+    svg
 }
 
 /// The same lines, boxes and nodes as PNG, black on white, twice the size; without labels.
@@ -365,7 +452,7 @@ pub fn plot_png(
                 let at = (x * SCALE, y * SCALE);
                 ink.stroke(at, at, 2.0 * radius * SCALE, 1.0);
             }
-            Shape::Label { .. } => {}
+            Shape::Label { .. } | Shape::Leaning { .. } => {}
         }
     }
     let pixels: Vec<u8> = ink

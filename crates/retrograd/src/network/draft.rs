@@ -24,15 +24,11 @@ pub(super) fn draft(options: &InitOptions, place: &Place) -> Result<Option<Draft
         return Ok(None);
     }
     let target = options.target.as_deref();
-    table(&options.data, target, options.task, place).map(Some)
+    table(&options.data, target, options, place).map(Some)
 }
 
-fn table(
-    path: &Path,
-    target: Option<&str>,
-    task: Option<TaskKind>,
-    place: &Place,
-) -> Result<Draft> {
+fn table(path: &Path, target: Option<&str>, options: &InitOptions, place: &Place) -> Result<Draft> {
+    let task = options.task;
     let (table, survey, how) = read(path, target)?;
     let Some(target) = target else {
         let columns = table.columns().iter().map(String::as_str);
@@ -72,6 +68,7 @@ fn table(
         how: &how,
         columns: &columns,
         gaps: &missing,
+        kan: options.kan,
         shape: Shape::new(1, 1, table.rows()),
     };
     // Prepared as the experiment will be: the number of inputs and outputs is what comes out.
@@ -218,6 +215,8 @@ struct Parts<'a> {
     how: &'a How,
     columns: &'a Columns,
     gaps: &'a Gaps,
+    /// Whether layers are those of a KAN.
+    kan: bool,
     shape: Shape,
 }
 
@@ -286,7 +285,10 @@ impl Parts<'_> {
             thousands(rows.test.len())
         );
         findings.push(("rows", parts));
-        findings.push(("network", self.shape.sentence()));
+        findings.push(match self.kan {
+            true => ("network", "Kolmogorov-Arnold, for a formula".to_string()),
+            false => ("network", self.shape.sentence()),
+        });
         findings
     }
 
@@ -311,10 +313,32 @@ impl Parts<'_> {
             "  {{ kind = \"dense\", out = {} }},  # {outputs}\n",
             shape.outputs
         );
-        let kan = |out: usize| {
+        let kan = |mark: &str, out: usize| {
             format!(
-                "#   {{ kind = \"kan\", out = {out}, grid = 5, degree = 3, range = [-3.0, 3.0] }},\n"
+                "{mark}  {{ kind = \"kan\", out = {out}, grid = 5, degree = 3, range = [-3.0, 3.0] }},\n"
             )
+        };
+        let hidden = shape.inputs.clamp(1, 5);
+        let model = match self.kan {
+            true => format!(
+                "# A Kolmogorov-Arnold network: functions of one input each, added. retrograd explain\n\
+                 # runs/{} says its formula. sparsity asks for few, clear functions.\n\
+                 layers = [\n{}{}]\n\
+                 sparsity = {{ l1 = 1e-3, entropy = 1e-3 }}\n",
+                place.name,
+                kan("", hidden),
+                kan("", shape.outputs)
+            ),
+            false => format!(
+                "# {}.\n\
+                 # Wider layers can learn more, and learn the noise sooner.\n\
+                 layers = [\n{layers}]\n\
+                 # A Kolmogorov-Arnold network instead (init --kan), whose functions the report draws:\n\
+                 # layers = [\n{}{}# ]\n",
+                shape.sentence(),
+                kan("# ", 8),
+                kan("# ", shape.outputs)
+            ),
         };
         format!(
             "# Written by retrograd init. Change what you like; every setting that is not here has\n\
@@ -328,11 +352,7 @@ impl Parts<'_> {
              \n\
              [model]\n\
              family = \"network\"\n\
-             # {sentence}.\n\
-             # Wider layers can learn more, and learn the noise sooner.\n\
-             layers = [\n{layers}]\n\
-             # A Kolmogorov-Arnold network instead, whose functions the report draws:\n\
-             # layers = [\n{kan}# ]\n\
+             {model}\
              \n\
              [data]\n{data}\
              \n\
@@ -347,8 +367,6 @@ impl Parts<'_> {
             name = place.name,
             quoted_name = quoted(&place.name),
             about = quoted(&about),
-            sentence = shape.sentence(),
-            kan = kan(8) + &kan(shape.outputs),
             data = self.data(),
             epochs = shape.epochs,
             steps = shape.rows.div_ceil(shape.batch.max(1)),

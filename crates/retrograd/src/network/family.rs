@@ -25,6 +25,9 @@ pub const FAMILY: Family = Family {
     built_in: crate::verify::builtin::network::built_in,
     draft: Some(super::draft::draft),
     folds: true,
+    explain: Some(|_, options, console| {
+        crate::kan::explain::explain_run(NetworkTask::of_run, options, console)
+    }),
     workloads: &[super::bench::WORKLOADS],
     ..Family::new("network")
 };

@@ -235,6 +235,45 @@ impl NetworkTask {
         }
     }
 
+    /// How the data became numbers, where it was a user's.
+    pub(crate) fn preparation(&self) -> Option<&Preparation> {
+        match &self.data.scoring {
+            Scoring::Prepared(preparation) => Some(preparation),
+            _ => None,
+        }
+    }
+
+    /// The part that the reported figures are from, and its name.
+    pub(crate) fn reported(&self) -> (&'static str, &Dataset) {
+        self.measured()
+    }
+
+    /// So many training samples at most, from all over the data.
+    pub(crate) fn training_inputs(&self, most: usize) -> Vec<f32> {
+        let train = &self.data.train;
+        let count = train.len().min(most);
+        let spread = (0..count).map(|i| (i * train.len() / count) as u32);
+        let (mut x, mut target) = (Vec::new(), Target::default());
+        train.gather(&spread.collect::<Vec<_>>(), &mut x, &mut target);
+        x
+    }
+
+    /// The measures of outputs for the samples of a part.
+    pub(crate) fn figures_of(&self, data: &Dataset, outputs: &[f32]) -> Result<Metrics> {
+        let mut measures = self.measures();
+        let (mut inputs, mut target) = (Vec::new(), Target::default());
+        data.gather_range(0..data.len(), &mut inputs, &mut target);
+        measures.add(outputs, &target)?;
+        Ok(measures.named())
+    }
+
+    /// A run's task with the network and the parameters as trained.
+    pub(crate) fn of_run(run: &Path) -> Result<(Self, Vec<f32>)> {
+        let mut task = NetworkTask::new(&super::experiment_of(run)?)?;
+        let (params, _) = load_weights(&super::model_file(run), &mut task.network)?;
+        Ok((task, params))
+    }
+
     /// Samples that are trained on.
     pub fn train_samples(&self) -> usize {
         self.data.train.len()

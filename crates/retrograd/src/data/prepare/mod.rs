@@ -298,7 +298,7 @@ impl Cycle {
 
 impl Encoding {
     /// The number of values that one cell becomes.
-    fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         match self {
             Encoding::Number { .. } => 1,
             Encoding::Category { labels, .. } => labels.names.len(),
