@@ -91,6 +91,9 @@ impl<'a> Session<'a> {
     /// model has the buffers that belong to them.
     pub fn kept_in(mut self, params: &'a mut Vec<f32>) -> Self {
         self.kept = Some(params);
+        self
+    }
+
     /// What others found out about the experiment: its summary and report have it, too.
     pub fn with_findings(mut self, added: Findings) -> Self {
         self.added = added;
