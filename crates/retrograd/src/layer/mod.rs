@@ -27,6 +27,7 @@ pub mod graph_pool;
 pub mod kan;
 pub mod norm;
 pub mod normalize;
+pub mod own;
 pub mod pair_dot;
 pub(crate) mod pieces;
 pub mod pool;
@@ -441,4 +442,6 @@ layers! {
     MaxPool("max_pool") = graph_pool::MaxPoolSpec;
     /// The dot product of the two nodes of every pair of the batch.
     PairDot("pair_dot") = pair_dot::PairDotSpec;
+    /// A user's own, from Rust.
+    Own("own") = own::OwnSpec;
 }

@@ -3,6 +3,8 @@
 //! Needs a Python with `onnxruntime` and `numpy`: `python3`, or the one that the environment variable
 //! `RETROGRAD_PYTHON` names (`tests/python-environment` makes one).
 
+mod prepared;
+
 use std::path::Path;
 use std::process::Command;
 
