@@ -38,6 +38,6 @@ pub mod tiles;
 pub use crate::disk::write_whole;
 pub use array::{Array, Values};
 pub use dataset::{Batches, Dataset, Targets};
-pub(crate) use prepare::{Column, Encoding, Inputs, Labels, Scaling, TargetRule};
+pub(crate) use prepare::{Column, Cycle, Encoding, Inputs, Labels, Scaling, TargetRule};
 pub use prepare::{NewData, Preparation, TaskKind};
 pub use spec::{Data, DataSpec};

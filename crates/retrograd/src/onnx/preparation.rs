@@ -6,9 +6,9 @@
 //! texts under its own name, every column of dates one of days since 1970.
 
 use super::{Axis, Graph, Kind, write_network};
-use crate::data::{Column, Encoding, Inputs, Labels, Preparation, Scaling, TargetRule};
+use crate::Result;
+use crate::data::{Column, Cycle, Encoding, Inputs, Labels, Preparation, Scaling, TargetRule};
 use crate::network::Network;
-use crate::{Error, Result};
 
 /// A trained network with its preparation, as a file's bytes.
 pub(crate) fn prepared(
@@ -18,18 +18,7 @@ pub(crate) fn prepared(
 ) -> Result<Vec<u8>> {
     let mut graph = Graph::default();
     let x = match &preparation.inputs {
-        Inputs::Columns(columns) => {
-            let date = |c: &&Column| matches!(c.encoding, Encoding::Date { .. });
-            if let Some(column) = columns.iter().find(date) {
-                let problem = format!(
-                    "the column {:?} holds dates, which have no form in ONNX; needs a network of \
-                     numbers and categories",
-                    column.name
-                );
-                return Err(Error::refused("export --onnx", problem));
-            }
-            columns_of(&mut graph, columns)
-        }
+        Inputs::Columns(columns) => columns_of(&mut graph, columns),
         Inputs::Array { shape, scaling, .. } => array_of(&mut graph, shape, scaling),
     };
     let sample = preparation.sample_shape.iter().map(|&n| n as i64);
@@ -112,8 +101,16 @@ fn columns_of(graph: &mut Graph, columns: &[Column]) -> String {
             (Encoding::Category { fill, labels }, _) => {
                 parts.push(category(graph, &run[0].name, *fill, labels));
             }
+            (
+                Encoding::Date {
+                    fill,
+                    scaling,
+                    cycles,
+                    ..
+                },
+                _,
+            ) => parts.push(date(graph, &run[0].name, *fill, scaling, cycles)),
             (Encoding::Number { .. }, None) => unreachable!("a number column makes `numbers`"),
-            (Encoding::Date { .. }, _) => unreachable!("dates are refused before"),
         }
     }
     match parts.as_slice() {
@@ -168,6 +165,35 @@ fn category(graph: &mut Graph, name: &str, fill: Option<u32>, labels: &Labels) -
     let names = graph.texts(&names);
     let equal = graph.node("Equal", &[&x, &names]);
     graph.cast(&equal, Kind::F32)
+}
+
+/// A column of days: scaled, and the sine and cosine of its place in every cycle.
+fn date(
+    graph: &mut Graph,
+    name: &str,
+    fill: Option<f64>,
+    scaling: &Scaling,
+    cycles: &[Cycle],
+) -> String {
+    let mut days = graph.input(name, Kind::F64, &samples_of(1));
+    if let Some(fill) = fill {
+        days = filled(graph, &days, &[fill]);
+    }
+    let (shift, scale) = pair(scaling);
+    let mut parts = vec![scaled(graph, &days, &[1], &[shift], &[scale])];
+    for cycle in cycles {
+        let length = graph.f64s("cycle", &[1], &[cycle.days()]);
+        let turns = graph.node("Div", &[&days, &length]);
+        let whole = graph.node("Floor", &[&turns]);
+        let part = graph.node("Sub", &[&turns, &whole]);
+        let circle = graph.f64s("circle", &[1], &[std::f64::consts::TAU]);
+        let angle = graph.node("Mul", &[&part, &circle]);
+        parts.push(graph.node("Sin", &[&angle]));
+        parts.push(graph.node("Cos", &[&angle]));
+    }
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let all = graph.node_with("Concat", &parts, &[("axis", super::Attribute::Int(1))]);
+    graph.cast(&all, Kind::F32)
 }
 
 /// Outputs in the target's units.

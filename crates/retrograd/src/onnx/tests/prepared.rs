@@ -56,7 +56,10 @@ impl Ran {
     fn said(&self, name: &str) -> Vec<f64> {
         let bytes = std::fs::read(self.folder.path().join(name)).unwrap();
         let (values, _) = bytes.as_chunks::<4>();
-        values.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect()
+        values
+            .iter()
+            .map(|b| f64::from(f32::from_le_bytes(*b)))
+            .collect()
     }
 }
 
@@ -71,7 +74,11 @@ fn ran(spec: &str) -> Ran {
     let spec: DataSpec = toml::from_str(&spec).unwrap();
     let data = spec.load(folder.path(), 0).unwrap();
     let width = data.preparation.outputs();
-    let layers = vec![LayerSpec::dense(5), LayerSpec::gelu(), LayerSpec::dense(width)];
+    let layers = vec![
+        LayerSpec::dense(5),
+        LayerSpec::gelu(),
+        LayerSpec::dense(width),
+    ];
     let inputs = data.preparation.input_names().len();
     let network = Network::new(&NetworkSpec::new(&[inputs], layers)).unwrap();
     let params = network.init(5);
@@ -118,7 +125,10 @@ fn a_table_goes_in_and_values_come_out_in_their_units() {
         let right = scaling.undo(0, 1, ran.exact[i]);
         // The network's own rounding in the target's units, and that of the result.
         let bound = scaling.scale[0] * ran.bounds[i] + HALF_ULP * right.abs();
-        assert!((said - right).abs() <= bound, "row {i}: {said}, not {right} ± {bound:e}");
+        assert!(
+            (said - right).abs() <= bound,
+            "row {i}: {said}, not {right} ± {bound:e}"
+        );
     }
 }
 
@@ -131,7 +141,9 @@ fn a_table_goes_in_and_classes_come_out_in_their_words() {
     for (row, class) in classes.lines().enumerate() {
         let at = row * ran.width..(row + 1) * ran.width;
         let logits = &ran.exact[at.clone()];
-        let off = ran.bounds[at.clone()].iter().fold(0.0_f64, |a, &b| a.max(b));
+        let off = ran.bounds[at.clone()]
+            .iter()
+            .fold(0.0_f64, |a, &b| a.max(b));
         let sum: f64 = logits.iter().map(|z| z.exp()).sum();
         for (c, said) in said[at].iter().enumerate() {
             let right = logits[c].exp() / sum;
@@ -139,7 +151,10 @@ fn a_table_goes_in_and_classes_come_out_in_their_words() {
             // of its places, and there are as many sums as classes and one quotient.
             let bound = 2.0 * right * (1.0 - right) * off
                 + (2.0 * 8.0 + ran.width as f64 + 1.0) * HALF_ULP * right;
-            assert!((said - right).abs() <= bound, "row {row}: {said}, not {right} ± {bound:e}");
+            assert!(
+                (said - right).abs() <= bound,
+                "row {row}: {said}, not {right} ± {bound:e}"
+            );
         }
         let best = (0..ran.width).max_by(|&a, &b| logits[a].total_cmp(&logits[b]));
         assert_eq!(class, names[best.unwrap()], "row {row}");
