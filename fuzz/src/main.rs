@@ -20,15 +20,29 @@ struct Bounded;
 #[global_allocator]
 static ALLOCATOR: Bounded = Bounded;
 
+fn bounded(size: usize) {
+    if size > MAX_BLOCK {
+        eprintln!("a block of {size} bytes");
+        std::process::abort();
+    }
+}
+
 // SAFETY: every call goes to the system's allocator unchanged, or the process ends.
 unsafe impl GlobalAlloc for Bounded {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.size() > MAX_BLOCK {
-            eprintln!("a block of {} bytes", layout.size());
-            std::process::abort();
-        }
+        bounded(layout.size());
         // SAFETY: the caller's promise is the one that System asks for.
         unsafe { System.alloc(layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        bounded(layout.size());
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        bounded(size);
+        // SAFETY: as above.
+        unsafe { System.realloc(block, layout, size) }
     }
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: as above.

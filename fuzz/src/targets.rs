@@ -60,41 +60,49 @@ fn path() -> &'static Path {
     Path::new("fuzzed.file")
 }
 
-/// A folder in memory where the system has one; it goes with the value.
+/// A folder in memory where the system has one, or where TMPDIR says; it goes with the value.
 pub fn folder() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
-    let made = match memory.is_dir() {
+    let made = match std::env::var_os("TMPDIR").is_none() && memory.is_dir() {
         true => tempfile::tempdir_in(memory),
         false => tempfile::tempdir(),
     };
     made.expect("a folder for a file")
 }
 
+/// The thread's own folder, empty but for what the reader before left in it: making and removing one
+/// takes longer than most readers do.
+fn in_folder<X>(work: impl FnOnce(&Path) -> X) -> X {
+    thread_local!(static OWN: tempfile::TempDir = folder());
+    OWN.with(|own| work(own.path()))
+}
+
 /// The bytes as a file for a reader that takes a path.
 fn with_file<X>(name: &str, bytes: &[u8], read: impl FnOnce(&Path) -> X) -> X {
-    let folder = folder();
-    let path = folder.path().join(name);
-    std::fs::write(&path, bytes).expect("a small file");
-    read(&path)
+    in_folder(|folder| {
+        let path = folder.join(name);
+        std::fs::write(&path, bytes).expect("a small file");
+        read(&path)
+    })
 }
 
 /// The bytes cut into files of those names; the last ones are missing where the bytes end early.
 fn with_files<X>(names: &[&str], bytes: &[u8], read: impl FnOnce(&Path) -> X) -> X {
-    let folder = folder();
-    let mut rest = bytes;
-    for name in names {
-        let cut = rest.windows(BETWEEN.len()).position(|w| w == BETWEEN);
-        let (part, after) = match cut {
-            Some(at) => (&rest[..at], Some(&rest[at + BETWEEN.len()..])),
-            None => (rest, None),
-        };
-        std::fs::write(folder.path().join(name), part).expect("a small file");
-        match after {
-            Some(after) => rest = after,
-            None => break,
+    in_folder(|folder| {
+        let mut rest = Some(bytes);
+        for name in names {
+            let path = folder.join(name);
+            let Some(bytes) = rest else {
+                // Missing, or there from the call before.
+                let _ = std::fs::remove_file(path);
+                continue;
+            };
+            let cut = bytes.windows(BETWEEN.len()).position(|w| w == BETWEEN);
+            std::fs::write(path, &bytes[..cut.unwrap_or(bytes.len())]).expect("a small file");
+            rest = cut.map(|at| &bytes[at + BETWEEN.len()..]);
         }
-    }
-    read(folder.path())
+        read(folder)
+    })
 }
 
 fn csv(bytes: &[u8]) {

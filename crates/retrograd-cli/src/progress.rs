@@ -132,7 +132,7 @@ impl Progress {
         let (name, more) = match event {
             Event::Note(text) => ("note", json!({ "text": text })),
             Event::Warning(text) => ("warning", json!({ "text": text })),
-            Event::Evaluating | Event::Finishing => return,
+            Event::LongStep | Event::Stepped | Event::Evaluating | Event::Finishing => return,
             Event::Start {
                 params,
                 step,
@@ -203,8 +203,8 @@ impl Observer for Progress {
                 signals::last_words(std::mem::take(&mut self.saved));
                 signals::enter(Phase::Stepping);
             }
-            Event::Epoch(_) => signals::enter(Phase::Stepping),
-            Event::Evaluating => signals::enter(Phase::Evaluating),
+            Event::Stepped | Event::Epoch(_) => signals::enter(Phase::Stepping),
+            Event::LongStep | Event::Evaluating => signals::enter(Phase::Repeatable),
             Event::Finishing => signals::enter(Phase::Free),
             _ => {}
         }
@@ -215,7 +215,7 @@ impl Observer for Progress {
         match event {
             Event::Note(text) => self.line(text),
             Event::Warning(text) => self.warn(text),
-            Event::Evaluating | Event::Finishing => {}
+            Event::LongStep | Event::Stepped | Event::Evaluating | Event::Finishing => {}
             Event::Start {
                 params,
                 step,

@@ -1,7 +1,7 @@
 //! What Ctrl-C, a request to end (SIGTERM) and the end of a terminal do.
 //!
-//! While steps are made, the first one lets the running step end and saves. While nothing would be
-//! lost, as data is read, the end of a run drawn and verified, or another command works, it ends the
+//! While steps are made, the first one lets the running step end and saves; a long step is waited for
+//! as long as [`PATIENCE`] says. While nothing would be lost, as data is read, the end of a run drawn and verified, or another command works, it ends the
 //! process at once; so does a second one. Files are written whole or not at all, and what was being
 //! written is removed.
 
@@ -23,11 +23,12 @@ pub enum Phase {
     Free,
     /// Steps, which are worth saving.
     Stepping,
-    /// An evaluation, which a resumed run makes up for; steps before it may not be saved.
-    Evaluating,
+    /// An evaluation or a long step, which a resumed run makes up for; what was done in the second
+    /// before it may not be saved.
+    Repeatable,
 }
 
-/// How long an evaluation is waited for, to be saved after it.
+/// How long an evaluation or a long step is waited for, to be saved after it.
 const PATIENCE: Duration = Duration::from_millis(600);
 
 /// Becomes true at the first signal.
@@ -70,9 +71,9 @@ fn on_signal() {
     if interrupts(Phase::Free) || again {
         end();
     }
-    log::note("stopping after this step; once more ends at once without saving");
+    log::note("stopping; once more ends at once without saving");
     let start = Instant::now();
-    while interrupts(Phase::Evaluating) {
+    while interrupts(Phase::Repeatable) {
         if start.elapsed() >= PATIENCE {
             end();
         }

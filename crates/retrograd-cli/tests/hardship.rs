@@ -190,6 +190,36 @@ fn without_a_second_thread_a_run_ends_with_the_same_bits() {
     assert_eq!(model(&one), model(&whole));
 }
 
+#[test]
+fn a_film_that_no_memory_holds_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let train = [
+        "train",
+        "life-small",
+        "--epochs",
+        "1",
+        "--no-verify",
+        "--out",
+        "a",
+    ];
+    let (code, _, stderr) = run(folder, &train);
+    assert_eq!(code, 0, "{stderr}");
+    let steps = u64::MAX.to_string();
+    for more in [
+        &["--gif", "a.gif", "--steps", &*steps][..],
+        &["--size", "65536x65536", "--gif", "a.gif"],
+    ] {
+        let (code, _, stderr) = run(folder, &[&["run", "a"], more].concat());
+        assert_eq!(code, 2, "{stderr}");
+        assert!(
+            stderr.contains("of memory") && stderr.contains("fit"),
+            "{stderr}"
+        );
+        assert!(!folder.join("a.gif").exists());
+    }
+}
+
 fn model(run: &Path) -> Vec<u8> {
     std::fs::read(run.join("model.safetensors")).unwrap()
 }

@@ -139,6 +139,59 @@ fn an_evaluation_is_made_up_for_with_the_same_bits() {
 }
 
 #[test]
+fn a_step_of_seconds_is_not_waited_for_and_loses_nothing_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    // Some 180 GFLOP a step, on one thread.
+    let layers = "{ kind = \"conv2d\", out = 96, kernel = 3, padding = 1 }, ".repeat(8);
+    let text = format!(
+        "name = \"slow\"\n[model]\nfamily = \"network\"\ninput = [1, 8, 8]\n\
+         layers = [{layers}{{ kind = \"flatten\" }}, {{ kind = \"dense\", out = 10 }}]\n\
+         [data]\ngenerate = {{ name = \"digits\" }}\n\
+         [train]\nepochs = 9\nbatch = 700\noptimizer = {{ kind = \"adam\", lr = 0.001 }}\n"
+    );
+    std::fs::write(folder.join("slow.toml"), text).unwrap();
+    let args = [
+        "train",
+        "slow.toml",
+        "--threads",
+        "1",
+        "--log-format",
+        "json",
+        "--out",
+    ];
+    let steps = |run: &str| {
+        let (code, stdout, stderr) = run_check(folder, run);
+        assert_eq!(code, 0, "{stdout}{stderr}");
+        let step = stdout.split("after step ").nth(1).unwrap();
+        step.split(|c: char| !c.is_ascii_digit())
+            .next()
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
+    let said = stops(
+        folder,
+        &[&args[..], &["a"]].concat(),
+        "\"event\":\"start\"",
+        "-INT",
+    );
+    assert!(said.contains("retrograd train --resume a"), "{said}");
+    assert_eq!(steps("a"), 0);
+    stops(
+        folder,
+        &[&args[..], &["b"]].concat(),
+        "\"event\":\"step\"",
+        "-TERM",
+    );
+    assert!(steps("b") >= 1);
+}
+
+fn run_check(folder: &Path, name: &str) -> (i32, String, String) {
+    run(folder, &["check", name])
+}
+
+#[test]
 fn other_commands_end_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

@@ -102,7 +102,7 @@ impl Observer for Teller {
             Event::SaveFailed(error) => ("warning", json!({ "text": error.to_string() })),
             Event::StoppedEarly { best } => ("stopped_early", json!({ "best": best })),
             Event::Verified(verification) => ("verified", verification.to_json()),
-            Event::Evaluating | Event::Finishing => return,
+            Event::LongStep | Event::Stepped | Event::Evaluating | Event::Finishing => return,
         };
         // Who is called back may want to stop, or look at the state as it was then.
         self.tell(kind, more, kind == "epoch");

@@ -71,9 +71,14 @@ fn peak(experiment: Experiment) -> (usize, Result<(), String>) {
 
 /// The refusal of a size, checked, and the value that it proposes.
 fn proposed(text: &str, name: &str, size: u64) -> u64 {
+    proposed_after(text, name, size, FIXED)
+}
+
+/// The same where as much may have been allocated by then.
+fn proposed_after(text: &str, name: &str, size: u64, most: usize) -> u64 {
     let (bytes, outcome) = peak(experiment(text, size));
     let error = outcome.expect_err(name);
-    assert!(bytes < FIXED, "{name}: {bytes} bytes before the refusal");
+    assert!(bytes < most, "{name}: {bytes} bytes before the refusal");
     assert!(
         error.contains(&format!("{name} = {size}")),
         "{name}: {error}"
@@ -94,6 +99,11 @@ fn holds_beside(text: &str, name: &str, size: u64, fixed: usize) {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
     budget::limit_to(Some(LIMIT as u64));
     let largest = proposed(text, name, size);
+    fits(text, name, largest, fixed);
+}
+
+/// Training with that size takes no more than the limit, and not much less.
+fn fits(text: &str, name: &str, largest: u64, fixed: usize) {
     let (bytes, outcome) = peak(experiment(text, largest));
     outcome.unwrap_or_else(|e| panic!("{name} = {largest}: {e}"));
     println!(
@@ -102,7 +112,7 @@ fn holds_beside(text: &str, name: &str, size: u64, fixed: usize) {
         LIMIT >> 20
     );
     assert!(bytes <= LIMIT + fixed, "{name} = {largest}: {bytes} bytes");
-    assert!(bytes >= LIMIT / 6, "{name} = {largest}: only {bytes} bytes");
+    assert!(bytes >= LIMIT / 2, "{name} = {largest}: only {bytes} bytes");
     budget::limit_to(None);
 }
 
@@ -121,13 +131,37 @@ fn outputs_of_a_dense_layer() {
     holds(text, "model.layers[0].out", 2_000_000_000);
 }
 
+/// The picture of a KAN has 3,488 × 920 pixels, however wide it is: bytes, and then packed.
+const KAN_PICTURE: usize = 3488 * 920 * (1 + 1);
+
 #[test]
 fn sizes_of_a_kan() {
     let text = "[model]\nfamily = \"kan\"\nsizes = [2, #, 2]\n\
                 [data]\ngenerate = { name = \"two_moons\", samples = 64 }\n";
-    // Its picture has 3,488 × 920 pixels, however wide it is: drawn in f64, then as bytes, then packed.
-    let picture = 3488 * 920 * (8 + 1 + 1);
-    holds_beside(text, "model.sizes[1]", 1_000_000_000, FIXED + picture);
+    holds_beside(text, "model.sizes[1]", 1_000_000_000, FIXED + KAN_PICTURE);
+}
+
+/// Knots of its own for every input are made with the layer, before anything else is known.
+#[test]
+fn inputs_with_knots_of_their_own() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
+    budget::limit_to(Some(LIMIT as u64));
+    let text = "[model]\nfamily = \"kan\"\nsizes = [#, 2]\nupdate_grid = { every = 1 }\n\
+                [data]\ngenerate = { name = \"two_moons\", samples = 64 }\n";
+    let largest = proposed(text, "layers[0].inputs (kan)", 1_000_000_000);
+    assert!((10_000..200_000).contains(&largest), "{largest}");
+    budget::limit_to(None);
+}
+
+#[test]
+fn sizes_of_a_kan_whose_knots_move() {
+    let text = "[model]\nfamily = \"kan\"\nsizes = [2, #, 2]\nupdate_grid = { every = 1 }\n\
+                [data]\ngenerate = { name = \"two_moons\", samples = 64 }\n";
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
+    budget::limit_to(Some(LIMIT as u64));
+    // The knots themselves would fit, and are there when the rest is computed.
+    let largest = proposed_after(text, "model.sizes[1]", 30_000, LIMIT);
+    fits(text, "model.sizes[1]", largest, FIXED + KAN_PICTURE);
 }
 
 const AUTOMATON: &str = "[model]\nfamily = \"logic_ca\"\nchannels = 4\nkernels = 8\n\

@@ -422,7 +422,7 @@ pub fn plot_png(
     let mut ink = Canvas {
         width,
         height,
-        dark: vec![0.0; width * height],
+        light: vec![255; width * height],
     };
     for shape in &scene.shapes {
         match shape {
@@ -455,20 +455,16 @@ pub fn plot_png(
             Shape::Label { .. } | Shape::Leaning { .. } => {}
         }
     }
-    let pixels: Vec<u8> = ink
-        .dark
-        .iter()
-        .map(|d| (255.0 * (1.0 - d.min(1.0))).round() as u8)
-        .collect();
     let (grey, depth) = (png::ColorType::Grayscale, png::BitDepth::Eight);
-    encode_png([width, height], grey, depth, &pixels)
+    encode_png([width, height], grey, depth, &ink.light)
         .map_err(|e| Error::invalid("picture", e, "a PNG"))
 }
 
 struct Canvas {
     width: usize,
     height: usize,
-    dark: Vec<f64>,
+    /// The pixels as they are written: three million of them in the widest picture.
+    light: Vec<u8>,
 }
 
 impl Canvas {
@@ -488,8 +484,10 @@ impl Canvas {
                 let t = (((px - a.0) * dx + (py - a.1) * dy) / length).clamp(0.0, 1.0);
                 let distance = (px - a.0 - t * dx).hypot(py - a.1 - t * dy);
                 let cover = (width / 2.0 + 0.5 - distance).clamp(0.0, 1.0) * opacity;
-                let dark = &mut self.dark[row * self.width + column];
-                *dark = dark.max(cover);
+                let light = &mut self.light[row * self.width + column];
+                *light = (255.0 * (1.0 - cover.min(1.0)))
+                    .round()
+                    .min(f64::from(*light)) as u8;
             }
         }
     }

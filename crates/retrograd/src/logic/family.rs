@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::evaluate::Player;
 use super::patterns::{self, Goal};
 use super::{HardCircuit, LogicCa, LogicTask, picture, replay, write_circuit};
+use crate::budget::{self, Demand, product};
 use crate::data::write_whole;
 use crate::family::{Console, ExportOptions, Family, RunOptions};
 use crate::rng::Key;
@@ -96,11 +97,13 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
         .iter()
         .map(|text| parse_damage(text))
         .collect::<Result<Vec<_>>>()?;
+    let filmed = options.gif.is_some();
+    budget::allow(&demand_of_run(size, steps, circuit.channels, filmed))?;
     let key = Key::new(options.seed).purpose("run");
     let mut player = Player::of_data(&circuit, data, spec.fire_rate, size, key)?;
     let read = data.read_channels();
     let mut film = vec![player.grid.clone()];
-    let live = options.gif.is_none() && console.animates();
+    let live = !filmed && console.animates();
     let mut busy = Duration::ZERO;
     for t in 0..steps {
         let before = Instant::now();
@@ -111,7 +114,7 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
                 player.grid.erase(0, *place);
             }
         }
-        if options.gif.is_some() {
+        if filmed {
             film.push(player.grid.clone());
         }
         if live {
@@ -134,9 +137,42 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
     if data.target == Goal::Checkerboard {
         console.value("wrong cells", &player.wrong(patterns::checkerboard));
     }
-    let updates = (height * width * steps) as f64 / busy.as_secs_f64().max(1e-9);
+    let updates = [height, width, steps]
+        .map(|n| n as f64)
+        .iter()
+        .product::<f64>()
+        / busy.as_secs_f64().max(1e-9);
     console.value("cell updates", &format!("{updates:.3e} a second"));
     Ok(())
+}
+
+/// The memory of an automaton that is played: its grid, every step's in a film, and the picture.
+fn demand_of_run(
+    [height, width]: [usize; 2],
+    steps: usize,
+    channels: usize,
+    filmed: bool,
+) -> Demand<'static> {
+    // The grid, the next one and what gates compute, in rows of whole cache lines.
+    const GRIDS: u64 = 3;
+    const LINE: u64 = 512;
+    // A pixel of a film and its code; a cell in colours on a terminal.
+    const PIXEL: u64 = 2;
+    const CELL: u64 = 24;
+    let (width, channels) = (width as u64, channels as u64);
+    let sizes = [
+        ("--steps", steps as u64),
+        ("--size: the height", height as u64),
+    ];
+    Demand::of(sizes, move |[steps, height]| {
+        let grid = product([height, width + LINE, channels, GRIDS]) / 8;
+        if !filmed {
+            return grid + product([height, width, CELL]);
+        }
+        let scale = picture::film_scale(width as usize) as u64;
+        let frame = grid + product([height, width, scale * scale, PIXEL]);
+        frame.saturating_mul(u128::from(steps) + 2)
+    })
 }
 
 /// What [`write_circuit`] leaves in a folder.

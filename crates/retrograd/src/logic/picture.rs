@@ -83,12 +83,17 @@ pub fn strip(grids: &[BitGrid], read: usize) -> Result<Vec<u8>> {
         .map_err(|e| Error::invalid("strip of pictures", e, "a picture that PNG can hold"))
 }
 
+/// Pixels of a cell's side in a film.
+pub(super) fn film_scale(width: usize) -> usize {
+    scale(width, 320)
+}
+
 /// Grids one after the other, as the bytes of an animated GIF that repeats.
 pub fn gif(grids: &[BitGrid], read: usize, milliseconds: u32) -> Result<Vec<u8>> {
     let needed = "a picture that GIF can hold";
     let bad = |e: gif::EncodingError| Error::invalid("animation", e, needed);
     let size = |grid: &BitGrid| -> Result<[u16; 2]> {
-        let scale = scale(grid.width(), 320);
+        let scale = film_scale(grid.width());
         let [width, height] = [grid.width(), grid.height()].map(|n| u16::try_from(n * scale));
         let size = width.and_then(|width| Ok([width, height?]));
         size.map_err(|e| Error::invalid("animation", e, needed))
@@ -101,7 +106,7 @@ pub fn gif(grids: &[BitGrid], read: usize, milliseconds: u32) -> Result<Vec<u8>>
     let mut encoder = gif::Encoder::new(&mut bytes, width, height, &[]).map_err(bad)?;
     encoder.set_repeat(gif::Repeat::Infinite).map_err(bad)?;
     for (i, grid) in grids.iter().enumerate() {
-        let ([width, height], scale) = (size(grid)?, scale(grid.width(), 320));
+        let ([width, height], scale) = (size(grid)?, film_scale(grid.width()));
         // Eight colours at most: a cell reads three bits.
         let mut palette: Vec<[u8; 3]> = Vec::new();
         let mut indices = Vec::new();

@@ -61,6 +61,11 @@ pub enum Event<'a> {
         /// Its loss.
         loss: f64,
     },
+    /// A step is about to be made that takes long, as far as is known. Whoever ends the process now
+    /// loses that step and at most a second of work before it.
+    LongStep,
+    /// The step is made, or left out.
+    Stepped,
     /// A step was left out because a number in it was not finite.
     Skipped {
         /// The step, counted from 0.

@@ -49,8 +49,10 @@ pub(super) struct Fit<'a, T: Task> {
     /// Whether the checkpoint on the disk is good enough to be kept beside the next one.
     keeps_previous: bool,
     lr: f64,
-    /// How long the last evaluation took.
+    /// How long the last step, evaluation and checkpoint took.
+    last_step: Option<Duration>,
     last_evaluation: Option<Duration>,
+    last_save: Duration,
     /// Whether the trained model is verified.
     pub(super) verify: bool,
     /// Where the best parameters are left at the end.
@@ -105,7 +107,9 @@ impl<'a, T: Task> Fit<'a, T> {
             saved: Instant::now(),
             keeps_previous: true,
             lr: 0.0,
+            last_step: None,
             last_evaluation: None,
+            last_save: Duration::ZERO,
             verify: false,
             kept: None,
             added: Findings::default(),
@@ -172,14 +176,22 @@ impl<'a, T: Task> Fit<'a, T> {
             self.evaluate_if_due(per_epoch, total)?
         };
         while self.progress.step < total && !stopped_early {
-            let start = Instant::now();
             let before = self.progress.step;
-            self.adapt(before, per_epoch)?;
-            let step = self.step(per_epoch);
-            self.progress.stepping += start.elapsed().as_secs_f64();
-            if let Err(bad) = step {
-                self.not_finite(bad)?;
+            let long = self.steps_long();
+            if long {
+                self.before_long_step()?;
             }
+            let start = Instant::now();
+            self.adapt(before, per_epoch)?;
+            if let Err(bad) = self.step(per_epoch) {
+                self.not_finite(bad)?;
+            } else if long {
+                // Steps elsewhere are only begun here: how long they take is known when they end.
+                self.sync()?;
+            }
+            self.last_step = Some(start.elapsed());
+            self.progress.stepping += start.elapsed().as_secs_f64();
+            self.observer.event(Event::Stepped);
             if self.evaluates_long() {
                 self.end_if_stopped()?;
             }

@@ -172,7 +172,7 @@ pub(crate) fn backward_input(
     d_y: Source<'_>,
     d_x: &mut [f32],
 ) {
-    if conv.padding_mode == PaddingMode::Reflect && conv.padding > 0 {
+    if conv.mirrors() {
         return backward_input_reflected(conv, samples, weight, d_y, d_x);
     }
     if conv.stride == 1 {

@@ -68,6 +68,11 @@ impl Conv2d {
         (self.padded().1 - self.span()) / self.stride + 1
     }
 
+    /// Whether the border shows the image, mirrored.
+    pub fn mirrors(&self) -> bool {
+        self.padding_mode == PaddingMode::Reflect && self.padding > 0
+    }
+
     /// The pixel that the padded coordinate shows, if any.
     pub fn source(&self, padded: usize, size: usize) -> Option<usize> {
         let at = padded as isize - self.padding as isize;

@@ -146,6 +146,19 @@ impl Kan {
         self.grid + 2 * self.degree + 1
     }
 
+    /// The bytes of one input's own knots: the knots, the fast kernels' two tables, and what stands
+    /// beside them while they are made.
+    pub(crate) fn free_knot_bytes(&self) -> u64 {
+        let extended = self.grid + 4 * self.degree + 1;
+        8 * (2 * self.knot_count() + 3 + 2 * extended) as u64
+    }
+
+    /// The bytes of the weights in rows of whole vectors, which fast kernels read.
+    pub(crate) fn padded_bytes(&self) -> u128 {
+        let rows = self.inputs as u128 * (self.bases() as u128 + 1);
+        4 * rows * rows::padded_width(self.outputs) as u128
+    }
+
     /// The uniform knots.
     pub fn uniform_knots(&self) -> Vec<f64> {
         uniform_knots(self.grid, self.degree, self.range)

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Kan, MAX_DEGREE};
+use crate::budget::{self, Demand, product};
 use crate::layer::AnyLayer;
 use crate::layer::spec::{At, Built, Small, Spec};
 use crate::network::{Base, Outside};
@@ -64,6 +65,10 @@ impl Spec for KanSpec {
             self.outside,
         );
         if self.free_knots {
+            // They are made here, before anything asks what the whole network needs.
+            let sizes = [(&*at.place("inputs"), at.last() as u64)];
+            let each = kan.free_knot_bytes();
+            budget::allow(&Demand::of(sizes, |[inputs]| product([inputs, each])))?;
             kan.set_knots(kan.uniform_knots().repeat(at.last()));
         }
         Built::new(kan, at.with_last(self.out))

@@ -13,9 +13,11 @@ use super::{Fit, first_params, model_text, set_buffers};
 use crate::{Error, Model, Result};
 
 /// What takes longer isn't waited for when the run is to stop.
-const LONG_EVALUATION: Duration = Duration::from_millis(300);
-/// As much work may be lost by a signal in an evaluation.
+const LONG: Duration = Duration::from_millis(300);
+/// As much work may be lost by a signal in an evaluation or a long step, beside the step itself.
 const WORTH_SAVING: Duration = Duration::from_secs(1);
+/// Checkpoints before long steps take at most this part of the time.
+const SAVING_SHARE: u32 = 10;
 
 impl<T: Task> Fit<'_, T> {
     /// Writes the first checkpoint: shows that the folder can be written to before hours are
@@ -51,7 +53,13 @@ impl<T: Task> Fit<'_, T> {
             }
         }
         self.take_best(&folder)?;
-        self.records = MetricsFile::read(&folder.metrics(), self.progress.step)?;
+        // Losses since the last evaluation: that of this step, if there was one, came after the
+        // checkpoint and is made up for.
+        let evaluated = match self.progress.loss_count {
+            0 => self.progress.step,
+            _ => self.progress.step.saturating_sub(1),
+        };
+        self.records = MetricsFile::read(&folder.metrics(), evaluated)?;
         // What was lost in the crash is written again, in place of rows beyond the checkpoint.
         self.metrics.rewrite(&folder.metrics(), &self.records)?;
         folder.write(&folder.experiment(), &self.experiment.to_toml())?;
@@ -185,7 +193,25 @@ impl<T: Task> Fit<'_, T> {
 
     /// Whether an evaluation takes its time, as far as is known.
     pub(super) fn evaluates_long(&self) -> bool {
-        self.last_evaluation.is_none_or(|t| t >= LONG_EVALUATION)
+        self.last_evaluation.is_none_or(|t| t >= LONG)
+    }
+
+    /// Whether a step takes its time, as far as is known, and less is lost by ending the process in it
+    /// than by waiting for it: checkpoints are quick beside it.
+    pub(super) fn steps_long(&self) -> bool {
+        self.last_step
+            .is_none_or(|t| t >= LONG && t >= SAVING_SHARE * self.last_save)
+    }
+
+    /// A signal may end the process in a long step, as in an evaluation: the step is made again by the
+    /// run that goes on. What came before it is saved.
+    pub(super) fn before_long_step(&mut self) -> Result<()> {
+        if self.folder.is_some() && self.saved.elapsed() >= WORTH_SAVING {
+            self.save_or_say();
+        }
+        self.observer.event(Event::LongStep);
+        // Whoever asked before this event saw nothing to wait for.
+        self.end_if_stopped()
     }
 
     /// A signal may end the process in an evaluation, which a resumed run makes up for. Where it takes
@@ -252,6 +278,7 @@ impl<T: Task> Fit<'_, T> {
         let (path, previous) = (folder.checkpoint(), folder.previous());
         file.write_keeping(&path, self.keeps_previous.then_some(&*previous))?;
         self.keeps_previous = true;
+        self.last_save = start.elapsed();
         self.progress.saving += start.elapsed().as_secs_f64();
         self.saved = Instant::now();
         self.observer.event(Event::Saved(&path));

@@ -135,6 +135,59 @@ fn a_checkpoint_that_cannot_be_written_is_told_and_the_old_one_stays_whole() {
     assert_eq!(metrics_without_time(&run), metrics_without_time(&whole));
 }
 
+/// After a second without a checkpoint one is written before an evaluation. A process that is killed
+/// between that evaluation and the next checkpoint goes on from before it, and its row is there.
+#[test]
+fn an_evaluation_after_the_last_checkpoint_is_told_once() {
+    struct Killed<'a> {
+        run: &'a Path,
+        left: &'a Path,
+    }
+    impl Observer for Killed<'_> {
+        fn event(&mut self, event: Event<'_>) {
+            match event {
+                Event::Step { step: 7, .. } => {
+                    std::thread::sleep(std::time::Duration::from_millis(1100));
+                }
+                Event::Step { step: 8, .. } => {
+                    std::fs::create_dir(self.left).unwrap();
+                    for file in std::fs::read_dir(self.run).unwrap().flatten() {
+                        std::fs::copy(file.path(), self.left.join(file.file_name())).unwrap();
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [run, left] = ["run", "left"].map(|name| folder.path().join(name));
+    let mut killed = Killed {
+        run: &run,
+        left: &left,
+    };
+    Session::new(experiment(ADAM))
+        .in_folder(&run)
+        .observed_by(&mut killed)
+        .fit(&mut Fake::new())
+        .unwrap();
+    let file = TensorFile::read(&left.join("checkpoint.safetensors")).unwrap();
+    assert!(
+        file.metadata["progress"].contains("\"step\":7"),
+        "before the evaluation"
+    );
+    assert_eq!(
+        metrics_without_time(&left).len(),
+        2,
+        "a header and the evaluation's row"
+    );
+    Session::new(experiment_of(&left).unwrap())
+        .resuming(&left)
+        .fit(&mut Fake::new())
+        .unwrap();
+    assert_eq!(metrics_without_time(&left), metrics_without_time(&run));
+    assert_eq!(state(&left), state(&run));
+}
+
 #[test]
 fn a_wrong_gradient_is_seen_at_the_end_of_training_and_the_run_is_whole_nevertheless() {
     // `Tiny` never writes the gradient of its input: central differences and f32 both show it, and
