@@ -1,13 +1,15 @@
 //! The family's entry: training, the automaton played, its circuit written.
 
+use crate::clock::Instant;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::evaluate::Player;
 use super::patterns::{self, Goal};
 use super::{HardCircuit, LogicCa, LogicTask, picture, replay, write_circuit};
 use crate::data::write_whole;
 use crate::family::{Console, ExportOptions, Family, RunOptions};
+use crate::math;
 use crate::rng::Key;
 use crate::train::{Experiment, Session, Summary, Task, load_weights, model_file};
 use crate::verify::builtin::bundled;
@@ -134,7 +136,7 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
     if data.target == Goal::Checkerboard {
         console.value("wrong cells", &player.wrong(patterns::checkerboard));
     }
-    let updates = (height * width * steps) as f64 / busy.as_secs_f64().max(1e-9);
+    let updates = (height * width * steps) as f64 / math::max(busy.as_secs_f64(), 1e-9);
     console.value("cell updates", &format!("{updates:.3e} a second"));
     Ok(())
 }

@@ -12,6 +12,7 @@ use crate::data::{Array, Values, npy};
 use crate::graph::batch::GraphBatch;
 use crate::graph::structure::{EdgeRule, EdgeRules, Graph};
 use crate::graph::task::Predict;
+use crate::math;
 use crate::{Error, Result};
 
 /// The files of a graph of one's own.
