@@ -37,14 +37,14 @@ Exit codes:
   0    done
   1    a check failed: in verify, check or reproduce, or at the end of train
   2    bad input, or anything else that went wrong
-  3    reproduce: the same bits can't be expected, for the reason that it gives
+  3    reproduce: the same bits can't be expected, and it says why
   130  stopped by Ctrl-C or SIGTERM, the state saved
 
 Environment:
   NO_COLOR        no colours where it is set; there are none outside a terminal
   RETROGRAD_DATA  where fetched data sets are, instead of ~/.cache/retrograd
-  RETROGRAD_SIMD  the instruction set: scalar, or one that the processor has (sse2, avx2, avx512, neon);
-                  the best by default. Results don't depend on it")]
+  RETROGRAD_SIMD  an instruction set that `devices` lists, instead of the best
+                  one. Results don't depend on it")]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,

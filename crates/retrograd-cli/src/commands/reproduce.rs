@@ -26,7 +26,7 @@ Exit codes:
   0  every bit is the same
   1  something differs, and should not
   2  there is no such run, or anything else that went wrong
-  3  the same bits can't be expected: a GPU, other data, or another version of the contract")]
+  3  the same bits can't be expected: a GPU, other data, another contract")]
 pub struct ReproduceArgs {
     /// The folder of a finished run.
     #[arg(value_name = "RUN")]
