@@ -63,8 +63,8 @@ mod tests {
 
     #[test]
     fn the_larger_of_two_zeros_is_the_second() {
-        assert!(max(-0.0, 0.0).is_sign_positive() && max(0.0, -0.0).is_sign_negative());
-        assert!(min(-0.0, 0.0).is_sign_positive() && min(0.0, -0.0).is_sign_negative());
+        assert!(max(-0.0_f64, 0.0).is_sign_positive() && max(0.0_f64, -0.0).is_sign_negative());
+        assert!(min(-0.0_f64, 0.0).is_sign_positive() && min(0.0_f64, -0.0).is_sign_negative());
         for (larger, smaller) in [(f32::NAN, 1.0), (1.0, f32::NAN)] {
             assert_eq!((max(larger, smaller), min(larger, smaller)), (1.0, 1.0));
         }

@@ -209,6 +209,10 @@ mod tests {
     /// Numbers that make sums half way between two f32, or nearly: few digits, near exponents, results
     /// around the subnormal ones.
     fn draw(stream: &mut Stream) -> [f32; 3] {
+        let kind = stream.below(5);
+        if kind == 4 {
+            return draw_subnormal(stream);
+        }
         let mut one = |middle: u32, spread: u32| {
             let bits = stream.u32();
             let digits = match bits & 3 {
@@ -220,12 +224,29 @@ mod tests {
             let exponent = (middle + stream.below(spread as usize) as u32).min(254);
             f32::from_bits(bits << 31 | exponent << 23 | digits)
         };
-        match one(127, 1).to_bits() % 4 {
+        match kind {
             0 => [one(120, 14), one(120, 14), one(110, 30)],
             1 => [one(50, 30), one(60, 30), one(0, 40)],
             2 => [one(180, 30), one(190, 30), one(230, 25)],
             _ => [one(0, 255), one(0, 255), one(0, 255)],
         }
+    }
+
+    /// A subnormal number and a product of about half the distance to the next one, 2⁻¹⁵⁰, that differs
+    /// from it by less than f64 shows in their sum.
+    fn draw_subnormal(stream: &mut Stream) -> [f32; 3] {
+        let bits = stream.u32();
+        let first = 20 + stream.below(64) as u32;
+        let second = 104 - first - (bits >> 8 & 1);
+        let near_one = |few: u32, below: u32| if below == 1 { 0x7f_ffff ^ few } else { few };
+        let factor = |exponent: u32, digits: u32, sign: u32| {
+            f32::from_bits(sign << 31 | exponent << 23 | digits)
+        };
+        [
+            factor(first, near_one(bits & 7, bits >> 9 & 1), bits >> 10 & 1),
+            factor(second, near_one(bits >> 3 & 7, bits >> 11 & 1), 0),
+            f32::from_bits(stream.u32() & 0x807f_ffff),
+        ]
     }
 
     fn check(set: InstructionSet, triples: &[[f32; 3]; 16]) {
