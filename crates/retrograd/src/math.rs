@@ -75,7 +75,8 @@ mod tests {
     /// wrong function or a wrong name is far from it.
     #[test]
     fn functions_are_those_of_their_names() {
-        let ours: [(fn(f64) -> f64, fn(f64) -> f64); 13] = [
+        type Function = fn(f64) -> f64;
+        let ours: [(Function, Function); 13] = [
             (exp, f64::exp),
             (ln, f64::ln),
             (ln_1p, f64::ln_1p),
