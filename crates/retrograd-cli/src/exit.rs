@@ -3,8 +3,9 @@
 //! | code | meaning |
 //! |---|---|
 //! | 0 | done |
-//! | 1 | a check failed (`verify`, `check`, or the verification at the end of `train`) |
+//! | 1 | a check failed (`verify`, `check`, `reproduce`, or the verification at the end of `train`) |
 //! | 2 | bad input, or anything else that went wrong |
+//! | 3 | `reproduce`: the same bits can't be expected, and the command has said why |
 //! | 130 | stopped by Ctrl-C or SIGTERM, the state saved |
 
 use std::ffi::OsString;
@@ -18,6 +19,8 @@ pub enum Outcome {
     Done,
     /// What was checked is not right. The command has said what.
     CheckFailed,
+    /// What should be compared can't be expected to be the same. The command has said why.
+    NotComparable,
 }
 
 /// The result of a command.
@@ -31,6 +34,7 @@ pub fn report(result: Result) -> u8 {
     let error = match result {
         Ok(Outcome::Done) => return 0,
         Ok(Outcome::CheckFailed) => return 1,
+        Ok(Outcome::NotComparable) => return 3,
         Err(error) => error,
     };
     let (text, code) = match error.downcast_ref() {

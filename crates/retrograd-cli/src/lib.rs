@@ -1,6 +1,8 @@
 //! The `retrograd` command as a library, for the program of that name and for those that bring the
 //! command along (the Python package).
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
+
 mod bench;
 mod commands;
 mod console;

@@ -15,6 +15,7 @@
 //! | `saved` | `path` of a checkpoint |
 //! | `stopped_early` | `best` epoch |
 //! | `verified` | `checks`, `passed`, `failed`, `unchecked`, … as in `summary.json` |
+//! | `reproduced` | `comparable`, and `same` of how many `compared`, or `why` not |
 //! | `done` | `run`, `report`, `summary` of a run that was trained |
 //! | `warning`, `error` | `text`; an error also `code`, the exit code |
 

@@ -97,8 +97,9 @@ impl Progress {
         let due = self.printed.is_none_or(|at| at.elapsed() >= LINES);
         if due || done {
             let elapsed = self.started.elapsed().as_secs_f64();
-            let rate = (record.step - self.first_step) as f64 / elapsed.max(1e-9);
-            let left = (self.steps - record.step.min(self.steps)) as f64 / rate.max(1e-9);
+            let rate = (record.step - self.first_step) as f64 / elapsed.clamp(1e-9, f64::INFINITY);
+            let left =
+                (self.steps - record.step.min(self.steps)) as f64 / rate.clamp(1e-9, f64::INFINITY);
             log::note(&format!(
                 "epoch {}/{} {figures}  {rate:.0} steps/s, {left:.0} s left",
                 record.epoch,

@@ -421,6 +421,7 @@ fn every_help_page_has_examples_and_fits_80_columns() {
         "run",
         "export",
         "check",
+        "reproduce",
         "devices",
         "bench",
         "completions",

@@ -8,6 +8,7 @@ pub mod draft;
 use std::path::{Path, PathBuf};
 
 use crate::bench::Workload;
+use crate::data::sources;
 use crate::suggest::did_you_mean;
 use crate::train::{Experiment, Placement, Session, Summary};
 use crate::verify::{BuiltIn, Check};
@@ -103,7 +104,7 @@ impl Family {
     /// Trains the session's experiment.
     pub fn train(&self, session: &mut Session<'_>) -> Result<Summary> {
         match self.train {
-            Some(train) => train(session),
+            Some(train) => sources::during(|| train(session)),
             None => Err(self.lacks("train", "nothing to train")),
         }
     }

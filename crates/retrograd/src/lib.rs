@@ -120,9 +120,11 @@
 //! dependencies is built.
 
 #![deny(missing_docs)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 pub mod bench;
 pub mod budget;
+mod clock;
 pub mod data;
 pub mod denoise;
 mod disk;
@@ -138,6 +140,7 @@ mod linalg;
 pub mod logic;
 pub mod loss;
 pub mod loss_image;
+mod math;
 pub mod model;
 pub mod network;
 pub mod onnx;
@@ -161,7 +164,7 @@ pub mod verify;
 pub mod command {
     pub use crate::disk::{Halted, halt};
     pub use crate::error::{plain, shortened};
-    pub use crate::simd::level_name;
+    pub use crate::simd::{InstructionSet, asked as asked_simd, instruction_set};
     pub use crate::suggest::did_you_mean;
 
     /// Whether a panic of this thread comes back as an error, so that no hook need print it.

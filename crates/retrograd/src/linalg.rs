@@ -1,5 +1,7 @@
 //! Small dense systems in f64: the Cholesky factorisation.
 
+use crate::math;
+
 /// Replaces the lower triangle of a symmetric, positive definite n × n matrix by its factor L with
 /// L·Lᵀ = matrix. Pivots are at least `floor`, for matrices that are singular but for rounding.
 pub(crate) fn cholesky(matrix: &mut [f64], n: usize, floor: f64) {
@@ -8,7 +10,7 @@ pub(crate) fn cholesky(matrix: &mut [f64], n: usize, floor: f64) {
             let done: f64 = (0..c).map(|k| matrix[r * n + k] * matrix[c * n + k]).sum();
             let value = matrix[r * n + c] - done;
             matrix[r * n + c] = if r == c {
-                value.max(floor).sqrt()
+                math::max(value, floor).sqrt()
             } else {
                 value / matrix[c * n + c]
             };

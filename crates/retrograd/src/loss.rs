@@ -17,6 +17,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::math::{self, single};
 use crate::{Error, Result, Scalar, parallel, simd};
 
 /// What is compared, and how the differences are added up.
@@ -443,12 +444,12 @@ fn rows_f32(
             }
             continue;
         }
-        let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let largest = row.iter().copied().fold(f32::NEG_INFINITY, math::max);
         let mut exp_sum = 0.0_f32;
         if let Some(d_y) = d_y.as_deref_mut() {
             let d_row = &mut d_y[r * width..(r + 1) * width];
             for (d, &v) in d_row.iter_mut().zip(row) {
-                *d = (v - largest).exp();
+                *d = single::exp(v - largest);
                 exp_sum += *d;
             }
             let factor = w * scale / exp_sum;
@@ -459,9 +460,9 @@ fn rows_f32(
             let others: f32 = (0..width).filter(|&c| c != class).map(|c| d_row[c]).sum();
             d_row[class] = -others;
         } else {
-            exp_sum = row.iter().map(|&v| (v - largest).exp()).sum();
+            exp_sum = row.iter().map(|&v| single::exp(v - largest)).sum();
         }
-        sum += f64::from(w) * f64::from(exp_sum.ln() + (largest - row[class]));
+        sum += f64::from(w) * f64::from(single::ln(exp_sum) + (largest - row[class]));
     }
     sum
 }

@@ -38,6 +38,7 @@
 //!
 //! A place keeps (α, k, kv, μ_y); a pixel gathers those of the places that see it.
 
+use crate::math;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result, Scalar, parallel};
@@ -274,13 +275,13 @@ impl ImageLoss {
 
 /// C₁ and C₂.
 pub(crate) fn constants(range: f64) -> [f64; 2] {
-    [K1, K2].map(|k| (k * range).powi(2))
+    [K1, K2].map(|k| math::powi(k * range, 2))
 }
 
 /// The Gaussian window along one axis.
 pub(crate) fn window<T: Scalar>(out: &mut Vec<T>) {
     let centre = (WINDOW / 2) as f64;
-    let weight = |i: usize| (-(i as f64 - centre).powi(2) / (2.0 * SIGMA * SIGMA)).exp();
+    let weight = |i: usize| math::exp(-math::powi(i as f64 - centre, 2) / (2.0 * SIGMA * SIGMA));
     let sum: f64 = (0..WINDOW).map(weight).sum();
     out.clear();
     out.extend((0..WINDOW).map(|i| T::from_f64(weight(i) / sum)));

@@ -6,6 +6,7 @@
 
 pub mod jax;
 
+use crate::math;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -123,7 +124,7 @@ impl Stream {
     pub fn normal(&mut self) -> f64 {
         let u = 1.0 - self.uniform();
         let v = self.uniform();
-        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+        (-2.0 * math::ln(u)).sqrt() * math::cos(std::f64::consts::TAU * v)
     }
 
     /// Uniform among 0 … n−1, without bias. `n` must be positive.

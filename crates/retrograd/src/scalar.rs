@@ -4,6 +4,7 @@
 //! and in [`Rounded`](crate::verify::Rounded), the verifier's number that rounds every result to
 //! f32 at random.
 
+use crate::math::{self, single};
 use std::fmt::Debug;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
@@ -124,7 +125,7 @@ pub trait Scalar:
 // Inlined always: a call in the middle of a loop that was compiled for wider vectors keeps the
 // loop from becoming vectors.
 macro_rules! impl_float {
-    ($t:ident, $erf:path) => {
+    ($t:ident, $functions:ident) => {
         impl Scalar for $t {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
@@ -139,19 +140,19 @@ macro_rules! impl_float {
             }
             #[inline(always)]
             fn exp(self) -> Self {
-                $t::exp(self)
+                $functions::exp(self)
             }
             #[inline(always)]
             fn ln(self) -> Self {
-                $t::ln(self)
+                $functions::ln(self)
             }
             #[inline(always)]
             fn ln_1p(self) -> Self {
-                $t::ln_1p(self)
+                $functions::ln_1p(self)
             }
             #[inline(always)]
             fn tanh(self) -> Self {
-                $t::tanh(self)
+                $functions::tanh(self)
             }
             #[inline(always)]
             fn sqrt(self) -> Self {
@@ -159,11 +160,11 @@ macro_rules! impl_float {
             }
             #[inline(always)]
             fn erf(self) -> Self {
-                $erf(self)
+                $functions::erf(self)
             }
             #[inline(always)]
             fn sigmoid(self) -> Self {
-                1.0 / (1.0 + (-self).exp())
+                1.0 / (1.0 + $functions::exp(-self))
             }
             #[inline(always)]
             fn abs(self) -> Self {
@@ -171,15 +172,15 @@ macro_rules! impl_float {
             }
             #[inline(always)]
             fn sin(self) -> Self {
-                $t::sin(self)
+                $functions::sin(self)
             }
             #[inline(always)]
             fn cos(self) -> Self {
-                $t::cos(self)
+                $functions::cos(self)
             }
             #[inline(always)]
             fn pow(self, exponent: Self) -> Self {
-                $t::powf(self, exponent)
+                $functions::powf(self, exponent)
             }
             impl_float!(@fast $t);
         }
@@ -200,8 +201,8 @@ macro_rules! impl_float {
     };
     (@fast f64) => {};
 }
-impl_float!(f32, libm::erff);
-impl_float!(f64, libm::erf);
+impl_float!(f32, single);
+impl_float!(f64, math);
 
 /// A slice in another scalar.
 pub fn cast<T: Scalar, U: Scalar>(x: &[T]) -> Vec<U> {

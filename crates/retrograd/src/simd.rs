@@ -1,5 +1,7 @@
-//! SIMD through `fearless_simd`: `f32x16` everywhere, chosen at run time, the same lane count on
-//! every instruction set.
+//! SIMD through `fearless_simd`: `f32x16` everywhere, chosen at run time, the same lane count and the
+//! same bits on every instruction set.
+//!
+//! [`Fused::fma`] is the fused multiply-add, rounded once, whether the machine has one or not.
 //!
 //! A kernel is an `#[inline(always)]` function generic over [`Simd`], entered through
 //! [`dispatch!`] with [`level`].
@@ -8,6 +10,12 @@
 //! by a test against f64 over their whole domain: `ULPS` is what kernels may count on. NaN stays
 //! NaN.
 
+mod fused;
+mod level;
+
+pub use fused::Fused;
+pub use level::{InstructionSet, asked, instruction_set, level, on};
+
 pub use fearless_simd::{Level, Simd, f32x8, f32x16, f64x8, mask32x16, prelude, u32x16};
 
 use std::marker::PhantomData;
@@ -15,9 +23,9 @@ use std::ops::Range;
 
 use fearless_simd::prelude::*;
 
-/// Runs an expression compiled for this machine's instruction set. On x86 it is compiled three
-/// times, for AVX-512, AVX2 and SSE2: machines that have SSE4.2 and not AVX2 are too few to pay
-/// for a fourth copy of every kernel.
+/// Runs an expression compiled for this machine's instruction set. On x86 it is compiled four times, for
+/// AVX-512, AVX2, SSE2 and without vectors: machines that have SSE4.2 and not AVX2 are too few to pay
+/// for a fifth copy of every kernel.
 #[cfg(target_arch = "x86_64")]
 macro_rules! dispatch {
     ($level:expr, $simd:pat => $op:expr) => {{
@@ -26,8 +34,10 @@ macro_rules! dispatch {
             $crate::simd::with_level!(simd, $simd => $op)
         } else if let Some(simd) = level.as_avx2() {
             $crate::simd::with_level!(simd, $simd => $op)
+        } else if let Some(simd) = level.as_sse2() {
+            $crate::simd::with_level!(simd, $simd => $op)
         } else {
-            let simd = level.as_sse2().expect("every x86-64 has SSE2");
+            let simd = fearless_simd::Fallback::new();
             $crate::simd::with_level!(simd, $simd => $op)
         }
     }};
@@ -61,17 +71,6 @@ pub const LANES: usize = 16;
 #[cfg(test)]
 pub const ULPS: f64 = 3.0;
 
-/// The best instruction set of this machine.
-pub fn level() -> Level {
-    Level::new()
-}
-
-/// The name of that instruction set, for reports.
-pub fn level_name() -> String {
-    let debug = format!("{:?}", level());
-    debug.split('(').next().unwrap_or_default().to_string()
-}
-
 /// Fused multiply-adds of numbers that never leave the registers, that many rounds of [`FMA_ROUND`]
 /// each: what the machine's peak is measured with. Returns something that depends on all of them.
 pub fn multiply_adds(rounds: usize) -> f32 {
@@ -82,14 +81,14 @@ pub fn multiply_adds(rounds: usize) -> f32 {
             std::array::from_fn(|i| f32x16::splat(simd, std::hint::black_box(i as f32)));
         for _ in 0..rounds * (FMA_ROUND / N) {
             for sum in &mut sums {
-                *sum = sum.mul_add(factor, term);
+                *sum = sum.fma(factor, term);
             }
         }
         sums.iter().map(|sum| sum.as_slice()[0]).sum()
     }
     // Enough independent sums to hide the latency of two units of four cycles; as many as there
     // are registers where a vector of 16 takes two or four of them.
-    dispatch!(level(), simd => if level_name().contains("512") {
+    dispatch!(level(), simd => if instruction_set() == InstructionSet::Avx512 {
         chains::<_, 12>(simd, rounds)
     } else {
         chains::<_, 6>(simd, rounds)
@@ -203,7 +202,7 @@ fn riffle<S: Simd, const N: usize>(simd: S, pack: [f32x16<S>; N]) -> [f32x16<S>;
 fn polynomial<S: Simd, const N: usize>(simd: S, x: f32x16<S>, c: [f32; N]) -> f32x16<S> {
     let mut sum = f32x16::splat(simd, c[N - 1]);
     for i in (0..N - 1).rev() {
-        sum = sum.mul_add(x, f32x16::splat(simd, c[i]));
+        sum = sum.fma(x, f32x16::splat(simd, c[i]));
     }
     sum
 }
@@ -215,8 +214,8 @@ fn exp_parts<S: Simd>(simd: S, x: f32x16<S>) -> (f32x16<S>, f32x16<S>) {
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     let n = (x * std::f32::consts::LOG2_E).round_ties_even();
-    let r = n.mul_add(f32x16::splat(simd, -LN2_HIGH), x);
-    let r = n.mul_add(f32x16::splat(simd, -LN2_LOW), r);
+    let r = n.fma(f32x16::splat(simd, -LN2_HIGH), x);
+    let r = n.fma(f32x16::splat(simd, -LN2_LOW), r);
     let q = polynomial(
         simd,
         r,
@@ -228,7 +227,7 @@ fn exp_parts<S: Simd>(simd: S, x: f32x16<S>) -> (f32x16<S>, f32x16<S>) {
             0.001_381_314_2,
         ],
     );
-    ((q * r).mul_add(r, r) + 1.0, n)
+    ((q * r).fma(r, r) + 1.0, n)
 }
 
 /// Below this, eˣ is no normal number.
@@ -265,7 +264,7 @@ pub fn sigmoid<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
     // Kept where 2ⁿ needs no halves; a NaN compares false and stays.
     let x = x.simd_gt(-least).select(-least, below.select(least, x));
     let (e, n) = exp_parts(simd, -x);
-    let y = one / e.mul_add(power_of_two(simd, n), one);
+    let y = one / e.fma(power_of_two(simd, n), one);
     below.select(f32x16::splat(simd, 0.0), y)
 }
 
@@ -286,7 +285,7 @@ pub fn tanh<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
             0.002_044_603_2,
         ],
     );
-    let small = (p * (x * x)).mul_add(x, x);
+    let small = (p * (x * x)).fma(x, x);
     let large = (one - f32x16::splat(simd, 2.0) / (exp(simd, a + a) + one)).copysign(x);
     a.simd_lt(f32x16::splat(simd, 0.625)).select(small, large)
 }
@@ -309,7 +308,7 @@ pub fn erf<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
             7.853_858e-5,
         ],
     );
-    let small = p.mul_add(x, x);
+    let small = p.fma(x, x);
     let log_erfc = polynomial(
         simd,
         a,
@@ -335,7 +334,7 @@ pub fn erf<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
 pub fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
     let mut sum = f32x16::splat(simd, 0.0);
     for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
-        sum = load(simd, a).mul_add(load(simd, b), sum);
+        sum = load(simd, a).fma(load(simd, b), sum);
     }
     simd.reduce_sum_f32x16(sum)
 }
@@ -345,7 +344,7 @@ pub fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
 pub fn axpy<S: Simd>(simd: S, a: f32, x: &[f32], y: &mut [f32]) {
     let a = f32x16::splat(simd, a);
     for (x, y) in x.chunks(LANES).zip(y.chunks_mut(LANES)) {
-        store(a.mul_add(load(simd, x), load(simd, y)), y);
+        store(a.fma(load(simd, x), load(simd, y)), y);
     }
 }
 

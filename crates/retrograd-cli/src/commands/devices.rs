@@ -1,5 +1,7 @@
 //! `retrograd devices`
 
+use retrograd::command::{InstructionSet, instruction_set};
+
 use crate::exit::{Outcome, Result};
 
 /// Lists the devices that models can be computed on.
@@ -13,10 +15,15 @@ pub struct DevicesArgs {}
 
 pub fn run(args: DevicesArgs) -> Result {
     let DevicesArgs {} = args;
+    let set = instruction_set();
+    println!("cpu    {} threads, {set}", retrograd::parallel::threads());
+    let others: Vec<String> = InstructionSet::available()
+        .filter(|other| *other != set)
+        .map(|other| other.to_string())
+        .collect();
     println!(
-        "cpu    {} threads, {}",
-        retrograd::parallel::threads(),
-        retrograd::command::level_name()
+        "       RETROGRAD_SIMD={} would take another instruction set, to the same bits",
+        others.join("|")
     );
     #[cfg(feature = "gpu")]
     gpus();

@@ -9,6 +9,7 @@ mod export;
 mod init;
 mod man;
 mod many_runs;
+mod reproduce;
 mod run;
 mod train;
 mod verify;
@@ -34,13 +35,16 @@ Examples:
 
 Exit codes:
   0    done
-  1    a check failed: in verify, in check, or at the end of train
+  1    a check failed: in verify, check or reproduce, or at the end of train
   2    bad input, or anything else that went wrong
+  3    reproduce: the same bits can't be expected, and it says why
   130  stopped by Ctrl-C or SIGTERM, the state saved
 
 Environment:
   NO_COLOR        no colours where it is set; there are none outside a terminal
-  RETROGRAD_DATA  where fetched data sets are, instead of ~/.cache/retrograd")]
+  RETROGRAD_DATA  where fetched data sets are, instead of ~/.cache/retrograd
+  RETROGRAD_SIMD  an instruction set that `devices` lists, instead of the best
+                  one. Results don't depend on it")]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -76,6 +80,7 @@ enum Command {
     Explain(explain::ExplainArgs),
     Export(ExportArgs),
     Check(check::CheckArgs),
+    Reproduce(reproduce::ReproduceArgs),
     Devices(devices::DevicesArgs),
     Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
@@ -85,6 +90,7 @@ enum Command {
 impl Cli {
     /// Runs the subcommand.
     pub fn run(self) -> Result {
+        retrograd::command::asked_simd()?;
         match self.command {
             Command::Init(args) => init::run(args),
             Command::Train(args) => train::run(args),
@@ -93,6 +99,7 @@ impl Cli {
             Command::Explain(args) => explain::run(args),
             Command::Export(args) => export::run(args),
             Command::Check(args) => check::run(args),
+            Command::Reproduce(args) => reproduce::run(args),
             Command::Devices(args) => devices::run(args),
             Command::Bench(args) => bench::run(args),
             Command::Completions(args) => completions::run(args),

@@ -1,6 +1,7 @@
 //! What the machine gives: the measures that other workloads are held against.
 
-use std::time::{Duration, Instant};
+use crate::clock::Instant;
+use std::time::Duration;
 
 use crate::parallel;
 

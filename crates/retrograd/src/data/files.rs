@@ -4,10 +4,12 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use super::sources;
 use crate::{Error, Result, budget};
 
 /// The whole of a file.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    sources::note(path);
     crate::disk::read(path)
 }
 
@@ -27,6 +29,7 @@ pub(crate) fn read_stdin() -> Result<Vec<u8>> {
 /// The whole of a file. A device is refused: it may have no end. What else doesn't say how long it
 /// is (a named pipe) is read as far as a quarter of the memory that is free.
 pub(crate) fn read_bounded(path: &Path) -> Result<Vec<u8>> {
+    sources::note(path);
     let file = File::open(path).map_err(Error::io(path, "read"))?;
     let about = file.metadata().map_err(Error::io(path, "read"))?;
     if is_device(&about) {

@@ -5,6 +5,7 @@
 //! acos atan sinh cosh tanh exp ln log sqrt abs square` (`log` is the natural one).
 
 use super::files::{did_you_mean, list};
+use crate::math;
 use crate::{Error, Result};
 
 /// A formula, ready to be evaluated.
@@ -26,18 +27,18 @@ enum Step {
 type Named = (&'static str, fn(f64) -> f64);
 
 const FUNCTIONS: [Named; 15] = [
-    ("sin", f64::sin),
-    ("cos", f64::cos),
-    ("tan", f64::tan),
-    ("asin", f64::asin),
-    ("acos", f64::acos),
-    ("atan", f64::atan),
-    ("sinh", f64::sinh),
-    ("cosh", f64::cosh),
-    ("tanh", f64::tanh),
-    ("exp", f64::exp),
-    ("ln", f64::ln),
-    ("log", f64::ln),
+    ("sin", math::sin),
+    ("cos", math::cos),
+    ("tan", math::tan),
+    ("asin", math::asin),
+    ("acos", math::acos),
+    ("atan", math::atan),
+    ("sinh", math::sinh),
+    ("cosh", math::cosh),
+    ("tanh", math::tanh),
+    ("exp", math::exp),
+    ("ln", math::ln),
+    ("log", math::ln),
     ("sqrt", f64::sqrt),
     ("abs", f64::abs),
     ("square", |x| x * x),
@@ -252,9 +253,9 @@ impl<'a> Parser<'a> {
 /// Whole powers by multiplication, exact for squares.
 fn power(base: f64, exponent: f64) -> f64 {
     if exponent.fract() == 0.0 && exponent.abs() <= 64.0 {
-        base.powi(exponent as i32)
+        math::powi(base, exponent as i32)
     } else {
-        base.powf(exponent)
+        math::powf(base, exponent)
     }
 }
 

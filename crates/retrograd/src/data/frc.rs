@@ -13,6 +13,7 @@
 //! alike: denoising both halves with one network raises it by its bias, too.
 
 use super::image::{Image, Rect};
+use crate::math;
 use crate::{Error, Result};
 
 /// The largest side that is looked at.
@@ -49,7 +50,7 @@ impl RingCorrelation {
         let centred = |i: usize| i as f64 - if i > half { side as f64 } else { 0.0 };
         for y in 0..side {
             for x in 0..side {
-                let ring = centred(y).hypot(centred(x)).round() as usize;
+                let ring = math::hypot(centred(y), centred(x)).round() as usize;
                 if let Some(sums) = sums.get_mut(ring) {
                     let ([fr, fi], [gr, gi]) = (f[y * side + x], g[y * side + x]);
                     sums[0] += fr * gr + fi * gi;
@@ -95,7 +96,7 @@ fn transform(image: &Image, side: usize) -> Vec<[f64; 2]> {
     let mean = pixels.iter().map(|&p| f64::from(p)).sum::<f64>() / pixels.len() as f64;
     let fade = |i: usize| {
         let turn = std::f64::consts::TAU * (i as f64 + 0.5) / side as f64;
-        0.5 - 0.5 * turn.cos()
+        0.5 - 0.5 * math::cos(turn)
     };
     let mut values: Vec<[f64; 2]> = pixels
         .iter()
@@ -130,7 +131,8 @@ fn fourier(values: &mut [[f64; 2]]) {
         for block in values.chunks_exact_mut(length) {
             let (low, high) = block.split_at_mut(length / 2);
             for (k, (a, b)) in low.iter_mut().zip(high).enumerate() {
-                let (sin, cos) = (turn * k as f64).sin_cos();
+                let angle = turn * k as f64;
+                let (sin, cos) = (math::sin(angle), math::cos(angle));
                 let product = [b[0] * cos - b[1] * sin, b[0] * sin + b[1] * cos];
                 *b = [a[0] - product[0], a[1] - product[1]];
                 *a = [a[0] + product[0], a[1] + product[1]];

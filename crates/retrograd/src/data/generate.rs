@@ -2,6 +2,7 @@
 //!
 //! The seed belongs to the data, not to the run: runs with different seeds learn the same data.
 
+use crate::math;
 use std::collections::BTreeMap;
 use std::f64::consts::PI;
 use std::io::Read;
@@ -218,9 +219,9 @@ impl Generate {
                 let rows = (0..*samples).map(|i| {
                     let t = s.range(0.0, PI);
                     let ((x1, x2), moon) = if i % 2 == 0 {
-                        ((t.cos(), t.sin()), "upper")
+                        ((math::cos(t), math::sin(t)), "upper")
                     } else {
-                        ((1.0 - t.cos(), 0.5 - t.sin()), "lower")
+                        ((1.0 - math::cos(t), 0.5 - math::sin(t)), "lower")
                     };
                     point(&mut s, x1, x2, *noise, moon)
                 });
@@ -239,7 +240,13 @@ impl Generate {
                     let t = s.uniform();
                     let angle = 2.0 * PI * (turns * t + arm as f64 / *arms as f64);
                     let name = char::from(b'a' + arm as u8).to_string();
-                    point(&mut s, t * angle.cos(), t * angle.sin(), *noise, &name)
+                    point(
+                        &mut s,
+                        t * math::cos(angle),
+                        t * math::sin(angle),
+                        *noise,
+                        &name,
+                    )
                 });
                 Ok(table(&["x1", "x2", "arm"], rows.collect()))
             }
@@ -294,7 +301,7 @@ impl Generate {
 }
 
 fn friedman(x: &[f64; 10]) -> f64 {
-    10.0 * (PI * x[0] * x[1]).sin() + 20.0 * (x[2] - 0.5).powi(2) + 10.0 * x[3] + 5.0 * x[4]
+    10.0 * math::sin(PI * x[0] * x[1]) + 20.0 * math::powi(x[2] - 0.5, 2) + 10.0 * x[3] + 5.0 * x[4]
 }
 
 fn point(s: &mut Stream, x1: f64, x2: f64, noise: f64, class: &str) -> Vec<String> {

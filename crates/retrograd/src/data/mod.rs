@@ -28,6 +28,8 @@ pub mod patches;
 pub mod prepare;
 pub mod quality;
 pub mod safetensors;
+pub(crate) mod sha256;
+pub(crate) mod sources;
 pub mod spec;
 pub mod split;
 pub mod synthetic;

@@ -9,6 +9,7 @@
 //! The medians are taken over all pixels of images up to [`SAMPLE`] pixels, and over as many whole
 //! rows, evenly spaced, of larger ones: an image is never wholly in memory for it.
 
+use crate::math;
 use serde::{Deserialize, Serialize};
 
 use super::image::{ImageFile, Rect};
@@ -50,7 +51,7 @@ impl Normalisation {
             squares += d * d;
         }
         let n = pixels.len() as f64;
-        let deviation = (squares / n - (sum / n).powi(2)).max(0.0).sqrt();
+        let deviation = math::max(squares / n - math::powi(sum / n, 2), 0.0).sqrt();
         for p in pixels.iter_mut() {
             *p = (*p - centre).abs();
         }

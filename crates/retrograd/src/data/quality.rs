@@ -12,6 +12,7 @@
 
 use super::image::{ImageFile, Rect};
 use crate::loss_image::{WINDOW, Workspace, ssim};
+use crate::math;
 use crate::{Error, Result};
 
 /// The comparison of an image with a reference.
@@ -46,7 +47,7 @@ impl Moments {
         let mut deviations = [0.0; 3];
         for (&a, &b) in a.iter().zip(b) {
             let (a, b) = (f64::from(a), f64::from(b));
-            self.squared_error += (a - b).powi(2);
+            self.squared_error += math::powi(a - b, 2);
             let (da, db) = (a - mean[0], b - mean[1]);
             deviations[0] += da * da;
             deviations[1] += db * db;
@@ -82,7 +83,7 @@ pub fn psnr(pixels: &[f32], reference: &[f32], range: f64) -> f64 {
 }
 
 fn psnr_of(moments: &Moments, range: f64) -> f64 {
-    10.0 * (range * range * moments.count / moments.squared_error).log10()
+    10.0 * math::log10(range * range * moments.count / moments.squared_error)
 }
 
 /// Pearson's correlation of two images.
@@ -127,8 +128,8 @@ pub fn compare(
     for y in (0..height).step_by(BAND) {
         read(y, BAND.min(height - y), &mut a, &mut b)?;
         moments.add(&a, &b);
-        low = b.iter().copied().fold(low, f32::min);
-        high = b.iter().copied().fold(high, f32::max);
+        low = b.iter().copied().fold(low, math::min);
+        high = b.iter().copied().fold(high, math::max);
     }
     let white = reference.0.format.white().map(f64::from);
     let range = range.or(white).unwrap_or(f64::from(high) - f64::from(low));

@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::path::Path;
 
 pub(crate) use ::safetensors::Dtype;
@@ -13,6 +14,7 @@ use serde_json::{Map, Value, json};
 use super::array::{Array, Stored, Values};
 use super::digest;
 use super::files::{self, did_you_mean, list};
+use super::sha256::Sha256;
 use crate::{Error, Result, disk};
 
 /// A safetensors file in memory, its header checked.
@@ -158,8 +160,17 @@ fn write_keeping(
     path: &Path,
     old: Option<&Path>,
     metadata: &BTreeMap<String, String>,
-    mut tensors: Vec<Raw<'_>>,
+    tensors: Vec<Raw<'_>>,
 ) -> Result<()> {
+    let (header, tensors) = encode(metadata, tensors);
+    disk::write_keeping(path, old, |file| write_parts(file, &header, &tensors))
+}
+
+/// The header of a file, its length before it, and the tensors in their order.
+fn encode<'a>(
+    metadata: &BTreeMap<String, String>,
+    mut tensors: Vec<Raw<'a>>,
+) -> (Vec<u8>, Vec<Raw<'a>>) {
     // The wider types first, so that all stay aligned.
     tensors.sort_by_key(|(_, dtype, ..)| Reverse(dtype.bitsize()));
     let mut header = Map::new();
@@ -175,11 +186,13 @@ fn write_keeping(
     }
     let mut header = Value::Object(header).to_string().into_bytes();
     header.resize(header.len().next_multiple_of(8), b' ');
-    disk::write_keeping(path, old, |file| {
-        file.write_all(&(header.len() as u64).to_le_bytes())?;
-        file.write_all(&header)?;
-        tensors.iter().try_for_each(|t| file.write_all(t.3))
-    })
+    (header, tensors)
+}
+
+fn write_parts(file: &mut dyn Write, header: &[u8], tensors: &[Raw<'_>]) -> io::Result<()> {
+    file.write_all(&(header.len() as u64).to_le_bytes())?;
+    file.write_all(header)?;
+    tensors.iter().try_for_each(|t| file.write_all(t.3))
 }
 
 /// A named tensor of a safetensors file.
@@ -216,6 +229,20 @@ impl TensorFile {
 
     /// The same; the file that had the name gets another.
     pub(crate) fn write_keeping(&self, path: &Path, old: Option<&Path>) -> Result<()> {
+        let (metadata, tensors) = self.parts();
+        write_keeping(path, old, &metadata, tensors)
+    }
+
+    /// SHA-256 of the file that [`TensorFile::write`] makes, as `sha256sum` prints it.
+    pub fn sha256(&self) -> String {
+        let (metadata, tensors) = self.parts();
+        let (header, tensors) = encode(&metadata, tensors);
+        let mut digest = Sha256::default();
+        write_parts(&mut digest, &header, &tensors).expect("a digest takes every byte");
+        digest.finish()
+    }
+
+    fn parts(&self) -> (BTreeMap<String, String>, Vec<Raw<'_>>) {
         let tensors = self.tensors.iter().map(|t| {
             let dtype = match t.values {
                 Values::F32(_) => Dtype::F32,
@@ -227,7 +254,7 @@ impl TensorFile {
         });
         let mut metadata = self.metadata.clone();
         metadata.insert(digest::KEY.into(), digest::of(self));
-        write_keeping(path, old, &metadata, tensors.collect())
+        (metadata, tensors.collect())
     }
 
     /// Reads a file that we or PyTorch wrote. One whose digest says that it held something else is

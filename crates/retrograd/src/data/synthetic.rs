@@ -3,6 +3,7 @@
 //! clean image is known.
 
 use crate::Result;
+use crate::math;
 use crate::rng::{Key, Stream};
 
 use super::image::Image;
@@ -91,8 +92,8 @@ impl Micrograph {
         for (i, t) in transmission.iter_mut().enumerate() {
             let u = 2.0 * ((i % width) as f64 + 0.5) / width as f64 - 1.0;
             let v = 2.0 * ((i / width) as f64 + 0.5) / height as f64 - 1.0;
-            let along = u * direction.cos() + v * direction.sin();
-            *t = 1.0 - slope * along - bulge * (2.0 * u - 1.5 * v + phase).sin();
+            let along = u * math::cos(direction) + v * math::sin(direction);
+            *t = 1.0 - slope * along - bulge * math::sin(2.0 * u - 1.5 * v + phase);
         }
         let count = (self.density * (width * height) as f64 / 1e6).round() as u64;
         for particle in 0..count {
@@ -105,7 +106,7 @@ impl Micrograph {
             height,
             pixels: transmission
                 .iter()
-                .map(|t| (half_dose * t.max(0.0)) as f32)
+                .map(|&t| (half_dose * math::max(t, 0.0)) as f32)
                 .collect(),
         }
     }
@@ -125,16 +126,16 @@ impl Micrograph {
         for y in (y0 - reach).max(0)..(y0 + reach + 1).min(self.height as i64) {
             for x in (x0 - reach).max(0)..(x0 + reach + 1).min(self.width as i64) {
                 let (dx, dy) = (x as f64 + 0.5 - cx, y as f64 + 0.5 - cy);
-                let u = (dx * angle.cos() + dy * angle.sin()) / self.radius;
-                let v = (dy * angle.cos() - dx * angle.sin()) / (self.radius * stretch);
+                let u = (dx * math::cos(angle) + dy * math::sin(angle)) / self.radius;
+                let v = (dy * math::cos(angle) - dx * math::sin(angle)) / (self.radius * stretch);
                 let r2 = u * u + v * v;
                 if r2 >= 1.0 {
                     continue;
                 }
                 // The length of the ray within the shell, of at most 1 in the middle of a full one.
                 let outer = (1.0 - r2).sqrt();
-                let inner = (hollow * hollow - r2).max(0.0).sqrt();
-                let side = 1.0 + 0.3 * (v.atan2(u) - lobe).cos() * r2;
+                let inner = math::max(hollow * hollow - r2, 0.0).sqrt();
+                let side = 1.0 + 0.3 * math::cos(math::atan2(v, u) - lobe) * r2;
                 let depth = (outer - 0.6 * inner) * side;
                 transmission[y as usize * self.width + x as usize] -= self.contrast * depth;
             }
@@ -149,7 +150,7 @@ fn poisson(stream: &mut Stream, mean: f64) -> u64 {
         return 0;
     }
     if mean < 10.0 {
-        let limit = (-mean).exp();
+        let limit = math::exp(-mean);
         let mut product = stream.uniform();
         let mut count = 0;
         while product > limit {
@@ -173,8 +174,8 @@ fn poisson(stream: &mut Stream, mean: f64) -> u64 {
         if k < 0.0 || (us < 0.013 && v > us) {
             continue;
         }
-        let left = (v * inverse_alpha / (a / (us * us) + b)).ln();
-        if left <= k * mean.ln() - mean - libm::lgamma(k + 1.0) {
+        let left = math::ln(v * inverse_alpha / (a / (us * us) + b));
+        if left <= k * math::ln(mean) - mean - math::lgamma(k + 1.0) {
             return k as u64;
         }
     }
@@ -201,10 +202,10 @@ pub fn photograph(width: usize, height: usize, seed: u64) -> Image {
     let texture: Vec<[f64; 3]> = (0..8)
         .map(|k| {
             let angle = stream.range(0.0, std::f64::consts::TAU);
-            let frequency = 0.12 * 1.35_f64.powi(k);
+            let frequency = 0.12 * math::powi(1.35_f64, k);
             [
-                frequency * angle.cos(),
-                frequency * angle.sin(),
+                frequency * math::cos(angle),
+                frequency * math::sin(angle),
                 stream.range(0.0, std::f64::consts::TAU),
             ]
         })
@@ -215,16 +216,16 @@ pub fn photograph(width: usize, height: usize, seed: u64) -> Image {
             let ridge = horizon
                 + waves
                     .iter()
-                    .map(|[f, p, a]| a * (f * fx + p).sin())
+                    .map(|[f, p, a]| a * math::sin(f * fx + p))
                     .sum::<f64>();
             pixels[y * width + x] = if fy < ridge {
-                let glow = ((fx - sun.0).powi(2) + (fy - sun.1).powi(2)) / (0.05 * w * h);
-                150.0 + 70.0 * fy / horizon.max(1.0) * 0.8 + 60.0 * (-glow).exp()
+                let glow = (math::powi(fx - sun.0, 2) + math::powi(fy - sun.1, 2)) / (0.05 * w * h);
+                150.0 + 70.0 * fy / math::max(horizon, 1.0) * 0.8 + 60.0 * math::exp(-glow)
             } else {
-                let depth = (fy - ridge) / (h - horizon).max(1.0);
+                let depth = (fy - ridge) / math::max(h - horizon, 1.0);
                 let grain: f64 = texture
                     .iter()
-                    .map(|[u, v, p]| (u * fx + v * fy + p).sin())
+                    .map(|[u, v, p]| math::sin(u * fx + v * fy + p))
                     .sum();
                 95.0 - 35.0 * depth + 6.0 * grain
             };
@@ -234,12 +235,12 @@ pub fn photograph(width: usize, height: usize, seed: u64) -> Image {
     for _ in 0..houses {
         let house_width = w * stream.range(0.10, 0.2);
         let house_height = h * stream.range(0.18, 0.35);
-        let left = stream.range(0.0, (w - house_width).max(1.0));
+        let left = stream.range(0.0, math::max(w - house_width, 1.0));
         let bottom = h * stream.range(0.75, 0.97);
         let wall = stream.range(120.0, 225.0);
         let (rows, columns) = (2 + stream.below(3), 2 + stream.below(3));
         let light = stream.below(2) == 0;
-        for y in (bottom - house_height).max(0.0) as usize..(bottom as usize).min(height) {
+        for y in math::max(bottom - house_height, 0.0) as usize..(bottom as usize).min(height) {
             for x in left as usize..((left + house_width) as usize).min(width) {
                 let u = (x as f64 - left) / house_width;
                 let v = (y as f64 - (bottom - house_height)) / house_height;
@@ -257,15 +258,15 @@ pub fn photograph(width: usize, height: usize, seed: u64) -> Image {
     }
     for _ in 0..5 {
         let (cx, cy) = (stream.range(0.0, w), h * stream.range(0.55, 0.95));
-        let radius = w.min(h) * stream.range(0.02, 0.07);
-        for y in (cy - radius).max(0.0) as usize..((cy + radius) as usize + 1).min(height) {
-            for x in (cx - radius).max(0.0) as usize..((cx + radius) as usize + 1).min(width) {
+        let radius = math::min(w, h) * stream.range(0.02, 0.07);
+        for y in math::max(cy - radius, 0.0) as usize..((cy + radius) as usize + 1).min(height) {
+            for x in math::max(cx - radius, 0.0) as usize..((cx + radius) as usize + 1).min(width) {
                 let (dx, dy) = ((x as f64 - cx) / radius, (y as f64 - cy) / radius);
                 let r2 = dx * dx + dy * dy;
                 if r2 < 1.0 {
                     // A lit ball.
                     let shade = (1.0 - r2).sqrt() * 0.7 - 0.5 * dx - 0.5 * dy;
-                    pixels[y * width + x] = 60.0 + 110.0 * shade.max(0.0);
+                    pixels[y * width + x] = 60.0 + 110.0 * math::max(shade, 0.0);
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! A denoiser as the training loop sees it.
 
+use crate::math;
 use std::path::Path;
 
 use serde_json::json;
@@ -360,14 +361,14 @@ impl Task for DenoiseTask {
                 total += terms.evaluate(output, &self.target.values, None);
             }
             for ((&x, &y), &t) in self.input.iter().zip(output).zip(&self.target.values) {
-                before += f64::from(x - t).powi(2);
-                after += f64::from(y - t).powi(2);
+                before += math::powi(f64::from(x - t), 2);
+                after += math::powi(f64::from(y - t), 2);
             }
         }
         let mut metrics = vec![("validation_loss".to_string(), total / steps as f64)];
         if self.method != Method::Noise2void {
             // How much closer to the target than the input was; a noisy target caps it.
-            metrics.push(("gain_db".to_string(), 10.0 * (before / after).log10()));
+            metrics.push(("gain_db".to_string(), 10.0 * math::log10(before / after)));
         }
         Ok(metrics)
     }
@@ -602,7 +603,7 @@ fn side_by_side(images: &[&Image]) -> Image {
     cut.sort_unstable_by(f32::total_cmp);
     let at = |share: f64| cut[((cut.len() - 1) as f64 * share) as usize];
     let (black, white) = (at(0.01), at(0.99));
-    let scale = 255.0 / (white - black).max(f32::MIN_POSITIVE);
+    let scale = 255.0 / math::max(white - black, f32::MIN_POSITIVE);
     const GAP: usize = 4;
     let mut picture = Image::new(images.len() * (window.width + GAP) - GAP, window.height);
     picture.pixels.fill(255.0);

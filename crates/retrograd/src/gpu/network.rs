@@ -1,5 +1,6 @@
 //! A network on a device.
 
+use crate::math;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -510,12 +511,12 @@ pub(crate) struct Planned<'a> {
 /// A power of two that brings the largest element to about 2¹⁰: f16 then has 34 bits below it for
 /// the others, and 5 above it for sums.
 fn scale_for(d_output: &[f32]) -> f32 {
-    let largest = d_output.iter().fold(0.0_f32, |m, d| m.max(d.abs()));
+    let largest = d_output.iter().fold(0.0_f32, |m, d| math::max(m, d.abs()));
     if !largest.is_normal() {
         return 1.0;
     }
-    let exponent = 10 - largest.log2().floor() as i32;
-    2.0_f32.powi(exponent.clamp(-100, 100))
+    let exponent = 10 - math::log2(f64::from(largest)).floor() as i32;
+    math::powi(2.0, exponent.clamp(-100, 100)) as f32
 }
 
 pub(crate) fn check_len(what: &str, got: usize, needed: usize) -> Result<()> {

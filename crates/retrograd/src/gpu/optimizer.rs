@@ -1,5 +1,6 @@
 //! Optimizers whose state lives on the device.
 
+use crate::math;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -172,8 +173,8 @@ impl StepConstants {
             match *spec {
                 OptimizerSpec::Sgd { .. } => [lr, 1.0],
                 OptimizerSpec::Adam { betas, .. } | OptimizerSpec::AdamW { betas, .. } => [
-                    lr / (1.0 - betas[0].powi(t)),
-                    (1.0 - betas[1].powi(t)).sqrt(),
+                    lr / (1.0 - math::powi(betas[0], t)),
+                    (1.0 - math::powi(betas[1], t)).sqrt(),
                 ],
             }
         };

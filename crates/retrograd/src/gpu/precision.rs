@@ -6,6 +6,7 @@
 //! beside a loss that is; that step is left out and the scale halved. After a run of good steps it
 //! is doubled. In native mode the device decides all of it, in the update's kernel.
 
+use crate::math;
 use half::f16;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
@@ -36,7 +37,8 @@ impl Default for LossScale {
 impl LossScale {
     /// An error where it can't be worked with.
     pub fn check(&self) -> Result<()> {
-        let is_power = self.initial.is_normal() && self.initial.log2().fract() == 0.0;
+        let is_power =
+            self.initial.is_normal() && math::log2(f64::from(self.initial)).fract() == 0.0;
         if is_power && (1.0..=LARGEST).contains(&self.initial) && self.growth_interval > 0 {
             return Ok(());
         }
@@ -73,7 +75,7 @@ impl Scale {
     pub fn went_well(&mut self) {
         self.good += 1;
         if self.good >= self.growth_interval {
-            self.value = (2.0 * self.value).min(LARGEST);
+            self.value = math::min(2.0 * self.value, LARGEST);
             self.good = 0;
         }
     }

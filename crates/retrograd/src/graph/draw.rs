@@ -1,5 +1,6 @@
 //! Pictures for the report: a graph drawn by springs, and rows projected to the plane.
 
+use crate::math;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -31,7 +32,7 @@ pub fn spring_layout(graph: &Graph) -> Vec<[f64; 2]> {
         let mut force = vec![[0.0; 2]; n];
         let mut push = |a: usize, b: usize, strength: f64, at: &[[f64; 2]]| {
             let d = [at[a][0] - at[b][0], at[a][1] - at[b][1]];
-            let length = d[0].hypot(d[1]).max(1e-6);
+            let length = math::max(math::hypot(d[0], d[1]), 1e-6);
             let f = strength
                 * if strength > 0.0 {
                     k * k / length
@@ -53,9 +54,9 @@ pub fn spring_layout(graph: &Graph) -> Vec<[f64; 2]> {
         }
         let limit = 0.1 * (1.0 - round as f64 / ROUNDS as f64);
         for (place, force) in at.iter_mut().zip(force) {
-            let length = force[0].hypot(force[1]).max(1e-9);
+            let length = math::max(math::hypot(force[0], force[1]), 1e-9);
             for c in 0..2 {
-                place[c] += force[c] / length * length.min(limit);
+                place[c] += force[c] / length * math::min(length, limit);
             }
         }
     }
@@ -93,8 +94,8 @@ pub fn gallery(graphs: &[&Graph], predicted: &[u32], truth: &[u32], names: &[Str
 /// Stretches places to the unit square.
 fn fit(at: &mut [[f64; 2]]) {
     for c in 0..2 {
-        let low = at.iter().map(|p| p[c]).fold(f64::INFINITY, f64::min);
-        let high = at.iter().map(|p| p[c]).fold(f64::NEG_INFINITY, f64::max);
+        let low = at.iter().map(|p| p[c]).fold(f64::INFINITY, math::min);
+        let high = at.iter().map(|p| p[c]).fold(f64::NEG_INFINITY, math::max);
         for p in at.iter_mut() {
             p[c] = if high > low {
                 (p[c] - low) / (high - low)
@@ -123,12 +124,7 @@ pub fn project(rows: &[f32], width: usize) -> Vec<[f64; 2]> {
         let mut direction: Vec<f64> = (0..width).map(|_| stream.normal()).collect();
         let mut along = vec![0.0; n];
         for _ in 0..60 {
-            let norm = direction
-                .iter()
-                .map(|d| d * d)
-                .sum::<f64>()
-                .sqrt()
-                .max(1e-300);
+            let norm = math::max(norm_of(&direction), 1e-300);
             direction.iter_mut().for_each(|d| *d /= norm);
             for (i, a) in along.iter_mut().enumerate() {
                 *a = (0..width).map(|c| x[i * width + c] * direction[c]).sum();
@@ -141,12 +137,7 @@ pub fn project(rows: &[f32], width: usize) -> Vec<[f64; 2]> {
             }
             direction = next;
         }
-        let norm = direction
-            .iter()
-            .map(|d| d * d)
-            .sum::<f64>()
-            .sqrt()
-            .max(1e-300);
+        let norm = math::max(norm_of(&direction), 1e-300);
         for i in 0..n {
             let a = (0..width)
                 .map(|c| x[i * width + c] * direction[c])
@@ -161,6 +152,11 @@ pub fn project(rows: &[f32], width: usize) -> Vec<[f64; 2]> {
     }
     fit(&mut places);
     places
+}
+
+/// The length of a vector.
+fn norm_of(x: &[f64]) -> f64 {
+    x.iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
 /// A drawing: edges as lines, nodes as circles filled by predicted class, ringed by the true one

@@ -5,6 +5,7 @@ use super::expression::Expression;
 use super::{
     Function, GridUpdate, KanConfig, Pruned, SymbolicNetwork, SymbolicOptions, prune, update_grid,
 };
+use crate::math;
 use crate::network::{Network, Sparsity};
 use crate::optim::Lbfgs;
 use crate::scalar::cast;
@@ -179,7 +180,7 @@ fn attempt(
     Ok(Discovery {
         network,
         params,
-        network_rms: minimum.max(0.0).sqrt(),
+        network_rms: math::max(minimum, 0.0).sqrt(),
         symbolic,
         rms,
         seed,
@@ -212,7 +213,7 @@ fn start_from_products(network: &Network, params: &mut [f64], turn: usize) -> Re
         let (line, square) = polynomials(&kan.uniform_knots(), kan.degree);
         // A spline whose coefficients are a function's values at these places follows the function.
         let [lo, hi] = kan.range;
-        let turns = |x: &f64| (std::f64::consts::TAU * (x - (lo + hi) / 2.0) / (hi - lo)).sin();
+        let turns = |x: &f64| math::sin(std::f64::consts::TAU * (x - (lo + hi) / 2.0) / (hi - lo));
         let waves: Vec<f64> = line.iter().map(turns).collect();
         let bases = kan.bases();
         let [spline, base, _] = layers.ranges(layer);

@@ -2,6 +2,7 @@
 
 use crate::layer::kan::{Kan, reference};
 use crate::layer::normalize::Normalize;
+use crate::math;
 use crate::network::{Activation, Base, Network, NetworkTape, Outside};
 use crate::{Error, Model, Pass, Result};
 
@@ -204,13 +205,15 @@ impl EdgeImportance {
 
     /// The largest of a layer.
     pub fn largest(&self, layer: usize) -> f64 {
-        self.edges[layer].iter().fold(0.0, |m, &v| m.max(v))
+        self.edges[layer].iter().fold(0.0, |m, &v| math::max(m, v))
     }
 
     /// The strongest edge into output `node` of a layer.
     pub fn incoming(&self, layer: usize, node: usize) -> f64 {
         let (inputs, outputs) = self.sizes[layer];
-        (0..inputs).fold(0.0, |m, i| m.max(self.edges[layer][i * outputs + node]))
+        (0..inputs).fold(0.0, |m, i| {
+            math::max(m, self.edges[layer][i * outputs + node])
+        })
     }
 
     /// The strongest edge out of input `node` of a layer.
@@ -218,7 +221,7 @@ impl EdgeImportance {
         let (_, outputs) = self.sizes[layer];
         self.edges[layer][node * outputs..(node + 1) * outputs]
             .iter()
-            .fold(0.0, |m, &v| m.max(v))
+            .fold(0.0, |m, &v| math::max(m, v))
     }
 }
 

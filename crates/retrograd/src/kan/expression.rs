@@ -3,6 +3,7 @@
 //! Sums, products and small powers are multiplied out, so that what a network computes in many
 //! steps, (x + y)²/4 − (x − y)²/4, is read as what it is: x·y.
 
+use crate::math;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -138,7 +139,7 @@ impl Expression {
             .terms
             .iter()
             .filter(|(monomial, _)| !monomial.is_empty());
-        let largest = coefficients.fold(0.0_f64, |m, (_, c)| m.max(c.abs()));
+        let largest = coefficients.fold(0.0_f64, |m, (_, c)| math::max(m, c.abs()));
         if largest == 0.0 {
             return self.apply(function);
         }
@@ -200,7 +201,7 @@ impl Expression {
     /// Coefficients rounded to that many decimals, in functions, too, and terms of 0 left out: the
     /// formula as it is printed, and its value is that of the print.
     pub fn rounded(&self, decimals: i32) -> Self {
-        let scale = 10_f64.powi(decimals);
+        let scale = math::powi(10_f64, decimals);
         let round = |c: f64| (c * scale).round() / scale;
         let mut result = Expression::default();
         for (monomial, &c) in &self.terms {
@@ -236,7 +237,7 @@ impl Expression {
                             Atom::Variable(n) => x[*n],
                             Atom::Apply(function, inner) => function.value(inner.value(x)),
                         };
-                        value.powi(*power as i32)
+                        math::powi(value, *power as i32)
                     })
                     .product::<f64>()
             })

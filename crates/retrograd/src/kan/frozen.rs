@@ -15,6 +15,7 @@ use crate::data::safetensors::{self, Dtype, Tensors};
 use crate::layer::kan::Kan;
 use crate::layer::kan::basis::Tile;
 use crate::layer::kan::frozen::{Half, Stored, Weights, forward_single};
+use crate::math;
 use crate::network::{Base, Network, Outside};
 use crate::{Error, Model, Pass, Result};
 
@@ -85,7 +86,7 @@ fn quantise(weights: &[f32], inputs: usize) -> (Vec<i8>, Vec<f32>) {
     let mut scales = Vec::new();
     let mut values = Vec::with_capacity(weights.len());
     for own in weights.chunks_exact(len.max(1)) {
-        let largest = own.iter().fold(0.0_f32, |m, w| m.max(w.abs()));
+        let largest = own.iter().fold(0.0_f32, |m, w| math::max(m, w.abs()));
         let scale = if largest > 0.0 { largest / 127.0 } else { 1.0 };
         scales.push(scale);
         values.extend(
@@ -296,9 +297,9 @@ impl FrozenKan {
             self.forward_single(x, &mut y)?;
             for (y, exact) in y.iter().zip(exact) {
                 let error = f64::from(y - exact).abs();
-                largest = largest.max(error);
+                largest = math::max(largest, error);
                 squares += error * error;
-                scale = scale.max(f64::from(exact.abs()));
+                scale = math::max(scale, f64::from(exact.abs()));
             }
         }
         Ok((largest, (squares / exact.len() as f64).sqrt(), scale))

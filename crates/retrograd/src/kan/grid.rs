@@ -11,6 +11,7 @@ use super::edges::Layers;
 use crate::layer::kan::KanSpec;
 use crate::layer::kan::{Kan, reference};
 use crate::linalg::{cholesky, cholesky_solve};
+use crate::math;
 use crate::network::{LayerSpec, Network};
 use crate::{Buffer, Error, Model, Result};
 
@@ -282,7 +283,7 @@ fn rebuild(
         let own = &mut new_params[ranges[0].clone()];
         for (i, points) in points.iter().enumerate() {
             let error = refit_input(old_kan, new_kan, i, spline, own, points);
-            largest = largest.max(error.0);
+            largest = math::max(largest, error.0);
             squares += error.1;
             size += error.2;
             count += error.3;
@@ -345,7 +346,7 @@ fn refit_input(
     // A basis function that no point touches gets 0 from a ridge far below the fit's accuracy.
     let trace: f64 = (0..n).map(|a| gram[a * n + a]).sum();
     for a in 0..n {
-        gram[a * n + a] += 1e-13 * trace.max(f64::MIN_POSITIVE);
+        gram[a * n + a] += 1e-13 * math::max(trace, f64::MIN_POSITIVE);
     }
     cholesky(&mut gram, n, f64::MIN_POSITIVE);
     cholesky_solve(&gram, &mut right, n, outputs);
@@ -364,7 +365,7 @@ fn refit_input(
                 .map(|m| row[m] * f64::from(new_weights[(input * n + m) * outputs + j]))
                 .sum();
             let error = (fitted - y[j]).abs();
-            largest = largest.max(error);
+            largest = math::max(largest, error);
             squares += error * error;
             size += y[j] * y[j];
             count += 1;

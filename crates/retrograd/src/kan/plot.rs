@@ -3,6 +3,7 @@
 
 use super::edges::{Edge, EdgeImportance, Layers, curve};
 use crate::data::image::encode_png;
+use crate::math;
 use crate::network::Network;
 use crate::{Error, Result};
 
@@ -110,9 +111,13 @@ impl<'a> Drawing<'a> {
         let most = (0..drawing.layers.len()).map(|layer| drawing.drawn(layer));
         let most = most.max().unwrap_or(1);
         let widest = drawing.widths.iter().copied().max().unwrap_or(1);
-        drawing.inner = (most as f64 * (SIDE + 8.0))
-            .max(widest.min(CROWDED) as f64 * 18.0)
-            .max(240.0);
+        drawing.inner = math::max(
+            math::max(
+                most as f64 * (SIDE + 8.0),
+                widest.min(CROWDED) as f64 * 18.0,
+            ),
+            240.0,
+        );
         drawing
     }
 
@@ -132,7 +137,7 @@ impl<'a> Drawing<'a> {
 
     /// An edge's importance beside its layer's largest.
     fn relative(&self, e: Edge) -> f64 {
-        self.importance.of(e) / self.largest[e.layer].max(f64::MIN_POSITIVE)
+        self.importance.of(e) / math::max(self.largest[e.layer], f64::MIN_POSITIVE)
     }
 
     fn of_layer(&self, layer: usize) -> impl Iterator<Item = Edge> {
@@ -159,7 +164,7 @@ impl<'a> Drawing<'a> {
         let weights = self.layers.weights(layer, params);
         let count = self.drawn(layer);
         for (n, edge) in self.of_layer(layer).enumerate() {
-            let opacity = 0.15 + 0.85 * (2.5 * self.relative(edge)).tanh();
+            let opacity = 0.15 + 0.85 * math::tanh(2.5 * self.relative(edge));
             let centre = MARGIN + self.inner * (n as f64 + 0.5) / count as f64;
             let middle = self.level_y(layer) - LEVEL / 2.0;
             let (left, top) = (centre - SIDE / 2.0, middle - SIDE / 2.0);
@@ -180,7 +185,7 @@ impl<'a> Drawing<'a> {
             });
             let own = values.iter().skip(edge.from).step_by(kan.inputs);
             let (lo, hi) = own.fold((f64::MAX, f64::MIN), |(l, h), &v| {
-                (l.min(f64::from(v)), h.max(f64::from(v)))
+                (math::min(l, f64::from(v)), math::max(h, f64::from(v)))
             });
             let hi = if hi > lo { hi } else { lo + 1.0 };
             let at: Vec<f64> = (0..POINTS)
@@ -237,9 +242,9 @@ impl<'a> Drawing<'a> {
 
 /// A curve's points in an edge's box, from its least to its largest value.
 fn points_in_box(y: &[f64], left: f64, top: f64) -> Vec<(f64, f64)> {
-    let (least, largest) = y
-        .iter()
-        .fold((f64::MAX, f64::MIN), |(l, h), &v| (l.min(v), h.max(v)));
+    let (least, largest) = y.iter().fold((f64::MAX, f64::MIN), |(l, h), &v| {
+        (math::min(l, v), math::max(h, v))
+    });
     let span = if largest > least {
         largest - least
     } else {
@@ -472,22 +477,21 @@ impl Canvas {
     fn stroke(&mut self, a: (f64, f64), b: (f64, f64), width: f64, opacity: f64) {
         let reach = width / 2.0 + 1.0;
         let span = |p: f64, q: f64, most: usize| {
-            let first = (p.min(q) - reach).floor().max(0.0) as usize;
-            let last = ((p.max(q) + reach).ceil().max(0.0) as usize).min(most);
+            let first = math::max((math::min(p, q) - reach).floor(), 0.0) as usize;
+            let last = (math::max((math::max(p, q) + reach).ceil(), 0.0) as usize).min(most);
             first..last
         };
         let (dx, dy) = (b.0 - a.0, b.1 - a.1);
-        let length = (dx * dx + dy * dy).max(1e-12);
+        let length = math::max(dx * dx + dy * dy, 1e-12);
         for row in span(a.1, b.1, self.height) {
             for column in span(a.0, b.0, self.width) {
                 let (px, py) = (column as f64 + 0.5, row as f64 + 0.5);
                 let t = (((px - a.0) * dx + (py - a.1) * dy) / length).clamp(0.0, 1.0);
-                let distance = (px - a.0 - t * dx).hypot(py - a.1 - t * dy);
+                let distance = math::hypot(px - a.0 - t * dx, py - a.1 - t * dy);
                 let cover = (width / 2.0 + 0.5 - distance).clamp(0.0, 1.0) * opacity;
                 let light = &mut self.light[row * self.width + column];
-                *light = (255.0 * (1.0 - cover.min(1.0)))
-                    .round()
-                    .min(f64::from(*light)) as u8;
+                let shade = (255.0 * (1.0 - math::min(cover, 1.0))).round();
+                *light = math::min(shade, f64::from(*light)) as u8;
             }
         }
     }

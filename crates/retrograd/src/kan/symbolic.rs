@@ -3,6 +3,7 @@
 //! For given a and b, c and d are a linear regression. a and b are searched on a grid in units of
 //! the points' spread, and the best few are refined in all four by Levenberg and Marquardt's method.
 
+use crate::math;
 use std::fmt;
 
 use crate::linalg::{cholesky, cholesky_solve};
@@ -82,16 +83,16 @@ impl Function {
             Function::InverseSquare => 1.0 / (x * x),
             Function::Sqrt => x.sqrt(),
             Function::InverseSqrt => 1.0 / x.sqrt(),
-            Function::Exp => x.exp(),
-            Function::Log => x.ln(),
-            Function::Sin => x.sin(),
-            Function::Cos => x.cos(),
-            Function::Tan => x.tan(),
-            Function::Tanh => x.tanh(),
-            Function::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+            Function::Exp => math::exp(x),
+            Function::Log => math::ln(x),
+            Function::Sin => math::sin(x),
+            Function::Cos => math::cos(x),
+            Function::Tan => math::tan(x),
+            Function::Tanh => math::tanh(x),
+            Function::Sigmoid => 1.0 / (1.0 + math::exp(-x)),
             Function::Abs => x.abs(),
-            Function::Gaussian => (-x * x).exp(),
-            Function::Arctan => x.atan(),
+            Function::Gaussian => math::exp(-x * x),
+            Function::Arctan => math::atan(x),
         }
     }
 
@@ -106,18 +107,18 @@ impl Function {
             Function::InverseSquare => -2.0 / (x * x * x),
             Function::Sqrt => 0.5 / x.sqrt(),
             Function::InverseSqrt => -0.5 / (x * x.sqrt()),
-            Function::Exp => x.exp(),
+            Function::Exp => math::exp(x),
             Function::Log => 1.0 / x,
-            Function::Sin => x.cos(),
-            Function::Cos => -x.sin(),
-            Function::Tan => 1.0 + x.tan() * x.tan(),
-            Function::Tanh => 1.0 - x.tanh() * x.tanh(),
+            Function::Sin => math::cos(x),
+            Function::Cos => -math::sin(x),
+            Function::Tan => 1.0 + math::tan(x) * math::tan(x),
+            Function::Tanh => 1.0 - math::tanh(x) * math::tanh(x),
             Function::Sigmoid => {
                 let s = self.value(x);
                 s * (1.0 - s)
             }
             Function::Abs => x.signum(),
-            Function::Gaussian => -2.0 * x * (-x * x).exp(),
+            Function::Gaussian => -2.0 * x * math::exp(-x * x),
             Function::Arctan => 1.0 / (1.0 + x * x),
         }
     }
@@ -244,7 +245,7 @@ impl Candidate {
 
     /// What ranks candidates: bits of unexplained variance, plus what the function costs.
     pub fn score(&self) -> f64 {
-        (1.0 - self.r2 + 1e-6).log2() + self.function.complexity()
+        math::log2(1.0 - self.r2 + 1e-6) + self.function.complexity()
     }
 }
 
@@ -266,7 +267,7 @@ fn regress(function: Function, a: f64, b: f64, x: &[f64], y: &[f64]) -> Option<(
     }
     let spread = suu - su * su / n;
     // A spread that is NaN is refused with the infinite ones.
-    if spread.is_nan() || spread <= 1e-12 * suu.max(1e-12) || !suu.is_finite() {
+    if spread.is_nan() || spread <= 1e-12 * math::max(suu, 1e-12) || !suu.is_finite() {
         return None;
     }
     let c = (suy - su * sy / n) / spread;
@@ -274,7 +275,7 @@ fn regress(function: Function, a: f64, b: f64, x: &[f64], y: &[f64]) -> Option<(
     let error = x
         .iter()
         .zip(y)
-        .map(|(&x, &y)| (c * function.value(a * x + b) + d - y).powi(2))
+        .map(|(&x, &y)| math::powi(c * function.value(a * x + b) + d - y, 2))
         .sum::<f64>();
     error.is_finite().then_some((c, d, error / n))
 }
@@ -284,10 +285,10 @@ pub fn fit_function(function: Function, x: &[f64], y: &[f64]) -> Option<Candidat
     if x.len() != y.len() || x.len() < 4 || !x.iter().chain(y).all(|v| v.is_finite()) {
         return None;
     }
-    let (lo, hi) = x
-        .iter()
-        .fold((f64::MAX, f64::MIN), |(l, h), &x| (l.min(x), h.max(x)));
-    let (middle, half) = ((lo + hi) / 2.0, ((hi - lo) / 2.0).max(1e-9));
+    let (lo, hi) = x.iter().fold((f64::MAX, f64::MIN), |(l, h), &x| {
+        (math::min(l, x), math::max(h, x))
+    });
+    let (middle, half) = ((lo + hi) / 2.0, math::max((hi - lo) / 2.0, 1e-9));
     let u: Vec<f64> = x.iter().map(|x| (x - middle) / half).collect();
     let total = variance(y);
     if total <= 0.0 {
@@ -331,7 +332,7 @@ fn refine(
     let mean_square = |p: &[f64; 4]| {
         x.iter()
             .zip(y)
-            .map(|(&x, &y)| (p[2] * function.value(p[0] * x + p[1]) + p[3] - y).powi(2))
+            .map(|(&x, &y)| math::powi(p[2] * function.value(p[0] * x + p[1]) + p[3] - y, 2))
             .sum::<f64>()
             / n
     };
@@ -362,8 +363,8 @@ fn refine(
         if next_error < error {
             let gain = error - next_error;
             (p, error) = (next, next_error);
-            damping = (damping * 0.3).max(1e-12);
-            if gain < 1e-14 * error.max(1e-300) {
+            damping = math::max(damping * 0.3, 1e-12);
+            if gain < 1e-14 * math::max(error, 1e-300) {
                 break;
             }
         } else {

@@ -11,6 +11,7 @@
 use super::edges::{Edge, EdgeImportance, Layers, curve};
 use super::expression::Expression;
 use super::symbolic::{Candidate, Function, LIBRARY, fit_all, fit_function};
+use crate::math;
 use crate::network::Network;
 use crate::optim::Lbfgs;
 use crate::{Error, Layout, Model, Result};
@@ -60,14 +61,14 @@ impl Term {
             Function::Identity => (1.0, 0.0, c * a, c * b),
             Function::Square => (1.0, shift, c * a * a, 0.0),
             Function::Cube => (1.0, shift, c * a * a * a, 0.0),
-            Function::Fourth => (1.0, shift, c * a.powi(4), 0.0),
+            Function::Fourth => (1.0, shift, c * math::powi(a, 4), 0.0),
             Function::Inverse => (1.0, shift, c / a, 0.0),
             Function::InverseSquare => (1.0, shift, c / (a * a), 0.0),
             Function::Abs => (1.0, shift, c * size, 0.0),
             Function::Sqrt => (a.signum(), b / size, c * size.sqrt(), 0.0),
             Function::InverseSqrt => (a.signum(), b / size, c / size.sqrt(), 0.0),
-            Function::Log => (a.signum(), b / size, c, c * size.ln()),
-            Function::Exp => (a, 0.0, c * b.exp(), 0.0),
+            Function::Log => (a.signum(), b / size, c, c * math::ln(size)),
+            Function::Exp => (a, 0.0, c * math::exp(b), 0.0),
             _ => (a, b, c, 0.0),
         };
         (Term { function, a, b, c }, extra)
@@ -502,7 +503,7 @@ fn fit_edge(edge: Edge, x: &[f64], y: &[f64], options: &SymbolicOptions) -> (Sym
         return single(&best);
     }
     // Two functions, fitted in turn to what the other leaves.
-    let total = super::edges::deviation(y).powi(2);
+    let total = math::powi(super::edges::deviation(y), 2);
     let mut by_fit = found.clone();
     by_fit.sort_by(|a, b| b.r2.total_cmp(&a.r2));
     let mut pair: Option<([Candidate; 2], f64)> = None;
@@ -531,11 +532,11 @@ fn fit_edge(edge: Edge, x: &[f64], y: &[f64], options: &SymbolicOptions) -> (Sym
         let error: f64 = x
             .iter()
             .zip(y)
-            .map(|(&x, &y)| (y - one.value(x) - second.value(x)).powi(2))
+            .map(|(&x, &y)| math::powi(y - one.value(x) - second.value(x), 2))
             .sum::<f64>()
             / x.len() as f64;
         let r2 = 1.0 - error / total;
-        let cost = |r2: f64, c: f64| (1.0 - r2 + 1e-6).log2() + c;
+        let cost = |r2: f64, c: f64| math::log2(1.0 - r2 + 1e-6) + c;
         let score = cost(r2, one.function.complexity() + second.function.complexity());
         let better = pair.as_ref().is_none_or(|(_, s)| score < *s);
         if better && score < best.score() {

@@ -14,6 +14,7 @@
 //! # feynman = { samples = 1000 }   # three formulas, whose symbolic forms are looked for
 //! ```
 
+use crate::math;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -240,7 +241,7 @@ fn find_formulas(own: &Generated, run: &Path, findings: &mut Findings) -> Result
             .chunks_exact(test.sample_len())
             .zip(values)
             .map(|(x, &t)| (expression.value(x) - f64::from(t)).abs())
-            .fold(0.0, f64::max);
+            .fold(0.0, math::max);
         rows.push(vec![
             formula.name.to_string(),
             formula.text.to_string(),
@@ -299,7 +300,7 @@ const FEYNMAN: &[Formula] = &[
         text: "exp(-x_1^2/2)/sqrt(2*pi)",
         sizes: &[1, 1],
         ranges: &[[-3.0, 3.0]],
-        value: |x| (-x[0] * x[0] / 2.0).exp() / std::f64::consts::TAU.sqrt(),
+        value: |x| math::exp(-x[0] * x[0] / 2.0) / std::f64::consts::TAU.sqrt(),
     },
     Formula {
         name: "III.10.19",
@@ -313,7 +314,7 @@ const FEYNMAN: &[Formula] = &[
         text: "1 + x_1*sin(x_2)",
         sizes: &[2, 2, 1],
         ranges: &[[-1.0, 1.0], [-2.5, 2.5]],
-        value: |x| 1.0 + x[0] * x[1].sin(),
+        value: |x| 1.0 + x[0] * math::sin(x[1]),
     },
 ];
 
@@ -322,7 +323,7 @@ impl Formula {
     fn range(&self) -> [f64; 2] {
         let all = self.ranges.iter();
         all.fold([f64::MAX, f64::MIN], |r, own| {
-            [r[0].min(own[0]), r[1].max(own[1])]
+            [math::min(r[0], own[0]), math::max(r[1], own[1])]
         })
     }
 
@@ -373,7 +374,7 @@ fn poker(own: &Generated, part: u64) -> Result<Dataset> {
         let x: Vec<f64> = (0..FEATURES).map(|_| stream.range(-1.0, 1.0)).collect();
         let mut y = [0.0; ACTIONS];
         for &(action, i, j, a, b, c) in &terms {
-            y[action] += c * (a * x[i] + b * x[j]).sin();
+            y[action] += c * math::sin(a * x[i] + b * x[j]);
         }
         let always = stream.below(ACTIONS);
         mask.extend((0..ACTIONS).map(|j| {

@@ -11,7 +11,7 @@
 //! call; a training step must not.
 
 use crate::parallel;
-use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
+use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*};
 
 /// A matrix in a slice: row r, column c at r·row + c·column.
 #[derive(Clone, Copy, Debug)]
@@ -261,7 +261,7 @@ fn tile_of<S: Simd, const R: usize, const V: usize>(
         for r in 0..R {
             let x = f32x16::splat(simd, a[at + r * stride.row]);
             for i in 0..V {
-                sum[r][i] = x.mul_add(v[i], sum[r][i]);
+                sum[r][i] = x.fma(v[i], sum[r][i]);
             }
         }
     }

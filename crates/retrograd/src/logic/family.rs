@@ -1,7 +1,8 @@
 //! The family's entry: training, the automaton played, its circuit written.
 
+use crate::clock::Instant;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::evaluate::Player;
 use super::patterns::{self, Goal};
@@ -9,6 +10,7 @@ use super::{HardCircuit, LogicCa, LogicTask, picture, replay, write_circuit};
 use crate::budget::{self, Demand, product};
 use crate::data::write_whole;
 use crate::family::{Console, ExportOptions, Family, RunOptions};
+use crate::math;
 use crate::rng::Key;
 use crate::train::{Experiment, Session, Summary, Task, load_weights, model_file};
 use crate::verify::builtin::bundled;
@@ -141,7 +143,7 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
         .map(|n| n as f64)
         .iter()
         .product::<f64>()
-        / busy.as_secs_f64().max(1e-9);
+        / math::max(busy.as_secs_f64(), 1e-9);
     console.value("cell updates", &format!("{updates:.3e} a second"));
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Networks of dense layers.
 
+use crate::math;
 use crate::network::{LayerSpec, Network, NetworkSpec};
 use crate::optim::OptimizerSpec;
 use crate::rng::Key;
@@ -24,7 +25,7 @@ pub fn samples(count: usize, width: usize) -> Vec<f32> {
             stream.range(0.0, std::f64::consts::TAU),
             stream.range(0.05, 1.5),
         );
-        x.extend((0..width).map(|i| (phase + frequency * i as f64).sin() as f32));
+        x.extend((0..width).map(|i| math::sin(phase + frequency * i as f64) as f32));
     }
     x
 }

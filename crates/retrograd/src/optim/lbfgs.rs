@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
+use crate::math;
 use crate::rng::Key;
 use crate::{Grads, Layout, Loss, Model, Pass, Scalar, Target};
 
@@ -92,7 +93,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 }
 
 fn largest(a: &[f64]) -> f64 {
-    a.iter().fold(0.0, |m, v| m.max(v.abs()))
+    a.iter().fold(0.0, |m, v| math::max(m, v.abs()))
 }
 
 /// The minimum of the cubic through two points with slopes, within the bounds.
@@ -180,7 +181,7 @@ impl Lbfgs {
             }
             let norm1: f64 = g.iter().map(|g| g.abs()).sum();
             let first = if pairs.is_empty() {
-                (1.0 / norm1).min(1.0)
+                math::min(1.0 / norm1, 1.0)
             } else {
                 1.0
             };
@@ -229,7 +230,7 @@ impl Lbfgs {
     /// upwards, in the place of the oldest pair.
     fn remember(&self, pairs: &mut Pairs, scale: &mut f64, s: &[f64], y: Vec<f64>) {
         let ys = dot(&y, s);
-        if ys > 1e-10 * dot(s, s).max(f64::MIN_POSITIVE) * scale.recip().min(1.0) {
+        if ys > 1e-10 * math::max(dot(s, s), f64::MIN_POSITIVE) * math::min(scale.recip(), 1.0) {
             *scale = ys / dot(&y, &y);
             if pairs.len() == self.history.max(1) {
                 pairs.pop_front();
@@ -355,9 +356,9 @@ fn strong_wolfe(
         }
         let (a, b) = (&bracket[0], &bracket[1]);
         let mut t = cubic_minimum((a.t, a.f, a.slope), (b.t, b.f, b.slope), None);
-        let (least, most) = (a.t.min(b.t), a.t.max(b.t));
+        let (least, most) = (math::min(a.t, b.t), math::max(a.t, b.t));
         let margin = 0.1 * (most - least);
-        if (most - t).min(t - least) < margin {
+        if math::min(most - t, t - least) < margin {
             if insufficient || t >= most || t <= least {
                 t = if (t - most).abs() < (t - least).abs() {
                     most - margin

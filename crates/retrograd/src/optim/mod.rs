@@ -17,6 +17,7 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
+use crate::math;
 pub use lbfgs::{Lbfgs, Minimum, Stop};
 pub use schedule::{Schedule, ScheduleKind};
 
@@ -352,8 +353,8 @@ impl Update {
                 eps,
                 coupled,
                 shrink,
-                step_size: lr / (1.0 - betas[0].powi(t)),
-                correction2_sqrt: (1.0 - betas[1].powi(t)).sqrt(),
+                step_size: lr / (1.0 - math::powi(betas[0], t)),
+                correction2_sqrt: (1.0 - math::powi(betas[1], t)).sqrt(),
             }
         };
         match *spec {

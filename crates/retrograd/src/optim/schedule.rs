@@ -1,5 +1,6 @@
 //! Learning-rate schedules, as a factor on the base rate, by the step.
 
+use crate::math;
 use std::f64::consts::PI;
 
 use serde::{Deserialize, Serialize};
@@ -99,12 +100,12 @@ impl Schedule {
     /// The factor on the base rate at a step of a run of `total` steps.
     pub fn factor(&self, step: u64, total: u64) -> f64 {
         let anneal =
-            |from: f64, to: f64, share: f64| to + (from - to) * (1.0 + (PI * share).cos()) / 2.0;
+            |from: f64, to: f64, share: f64| to + (from - to) * (1.0 + math::cos(PI * share)) / 2.0;
         let shape = match self.kind {
             ScheduleKind::Constant => 1.0,
-            ScheduleKind::Step { every, gamma } => gamma.powf((step / every) as f64),
+            ScheduleKind::Step { every, gamma } => math::powf(gamma, (step / every) as f64),
             ScheduleKind::Cosine { min } => {
-                anneal(1.0, min, (step as f64 / total.max(1) as f64).min(1.0))
+                anneal(1.0, min, math::min(step as f64 / total.max(1) as f64, 1.0))
             }
             ScheduleKind::OneCycle {
                 rise,
@@ -119,7 +120,7 @@ impl Schedule {
                 if t <= top {
                     anneal(first, 1.0, t / top)
                 } else {
-                    anneal(1.0, last, ((t - top) / (end - top)).min(1.0))
+                    anneal(1.0, last, math::min((t - top) / (end - top), 1.0))
                 }
             }
         };

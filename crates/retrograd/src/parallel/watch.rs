@@ -1,9 +1,9 @@
 //! When the pool's threads are with a crew, and when they sleep.
 
+use crate::clock::Instant;
 use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use super::crew::{Crew, MAX_PIECES, Owner, Work};
 use super::pool;

@@ -3,6 +3,8 @@
 //! as easy as 1, 2, 3", 2011). As JAX drew up to version 0.4.36, where
 //! `jax_threefry_partitionable` is off by default.
 
+use crate::math;
+
 /// A key of JAX's generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JaxKey([u32; 2]);
@@ -43,7 +45,7 @@ impl JaxKey {
     pub fn permutation(self, n: usize) -> Vec<usize> {
         let mut key = self;
         let mut order: Vec<usize> = (0..n).collect();
-        let rounds = 3.0 * (n.max(1) as f64).ln() / f64::from(u32::MAX).ln();
+        let rounds = 3.0 * math::ln(n.max(1) as f64) / math::ln(f64::from(u32::MAX));
         for _ in 0..rounds.ceil() as usize {
             let words = key.branch().bits(n);
             let mut sorted: Vec<usize> = (0..n).collect();

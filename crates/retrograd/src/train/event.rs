@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::{MeasuredOn, Metrics, Verdict, Verification};
+use super::{Digests, MeasuredOn, Metrics, Verdict, Verification};
 
 /// The figures of an evaluated epoch.
 #[derive(Clone, Debug, PartialEq)]
@@ -134,6 +134,8 @@ pub struct Summary {
     pub verification: Option<Verification>,
     /// Whether the model learnt, where that can be said.
     pub verdict: Option<Verdict>,
+    /// Digests of the weights and the data.
+    pub digests: Option<Digests>,
     /// What the family adds.
     pub more: Map<String, Value>,
     /// Where the measures come from, by their names in `summary.json`.
@@ -181,6 +183,11 @@ impl Summary {
         }
         if let Some(verification) = &self.verification {
             put("verification", verification.to_json());
+        }
+        if let Some(digests) = &self.digests {
+            digests.put(|key, value| {
+                put(key, value);
+            });
         }
         map.extend(self.more.clone());
         if !self.sources.is_empty() {

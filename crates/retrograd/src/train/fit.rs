@@ -5,8 +5,9 @@
 //! step's number. All of it is in a checkpoint, so N steps equal k steps, save, resume and N−k
 //! steps, bit for bit.
 
+use crate::clock::Instant;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 mod saving;
 
@@ -15,8 +16,9 @@ use super::folder::{MetricsFile, RunFolder};
 use super::report;
 use super::step::{BadNumber, Clip, Lesson, StepError, Stepped, Stepper};
 use super::{
-    Accelerator, Arrived, Carried, Event, Example, Experiment, Findings, Mode, Observer, OnNan,
-    Placement, Record, Source, Specimen, Start, Summary, Task, TensorFile, TrainSpec, Verification,
+    Accelerator, Arrived, Carried, Digests, Event, Example, Experiment, Findings, Mode, Observer,
+    OnNan, Placement, Record, Source, Specimen, Start, Summary, Task, TensorFile, TrainSpec,
+    Verification,
 };
 use crate::rng::Key;
 use crate::verify::{self, Link, Report, Row};
@@ -544,9 +546,14 @@ impl<'a, T: Task> Fit<'a, T> {
             return Err(Error::Interrupted { step });
         }
         let mut summary = self.figures(per_epoch)?;
+        let weights = self.best_file()?;
         if let Some(kept) = self.kept.take() {
             kept.clone_from(&self.best_params);
         }
+        let run = self.folder.as_ref().map(RunFolder::path);
+        let device = self.accelerator.is_some().then_some(&*self.device);
+        summary.digests = Some(Digests::new(&weights, self.experiment, run, device)?);
+        drop(weights);
         let Some(folder) = &self.folder else {
             return Ok(summary);
         };

@@ -5,6 +5,7 @@
 //! kept is fitted to all rows, for the median of the folds' best epochs, at the rates of a whole
 //! run: nothing is left to choose by, and the folds say how good it is.
 
+use crate::math;
 use serde_json::{Value, json};
 
 use super::{Content, Experiment, Figure, Findings, Summary};
@@ -92,8 +93,8 @@ impl Spread {
             return None;
         }
         let mean = values.iter().sum::<f64>() / n;
-        let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
-        Some((mean, (squares / (n - 1.0).max(1.0)).sqrt()))
+        let squares: f64 = values.iter().map(|v| math::powi(v - mean, 2)).sum();
+        Some((mean, (squares / math::max(n - 1.0, 1.0)).sqrt()))
     }
 
     /// The run that is best by a figure.

@@ -6,6 +6,7 @@
 
 mod accelerator;
 mod checkpoint;
+mod digests;
 mod event;
 mod examine;
 mod experiment;
@@ -30,6 +31,7 @@ pub use accelerator::{
     Accelerator, Arrived, Carried, CarriedScale, Mode, Placement, Precision, Start,
 };
 pub use checkpoint::{Metadata, load_weights, save_weights};
+pub use digests::{CONTRACT, Compared, Digests, Recorded};
 pub use event::{Event, Observer, Quiet, Record, Source, Summary};
 pub use examine::{Condition, Examined, examine};
 pub use experiment::{CHECKPOINT_SECONDS, Experiment, OnNan, TrainSpec};

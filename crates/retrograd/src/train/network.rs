@@ -1,6 +1,7 @@
 //! The task of networks on tables and arrays: data, batches, measures and findings. Families that
 //! are short forms of a network (`kan`) build the network and hand it over.
 
+use crate::math;
 use std::path::Path;
 
 use serde_json::json;
@@ -492,7 +493,7 @@ impl Task for NetworkTask {
                 cells.filter_map(serde_json::Value::as_f64).sum()
             };
             let counts: Vec<f64> = rows.iter().map(sum).collect();
-            let most = counts.iter().copied().fold(0.0, f64::max) / counts.iter().sum::<f64>();
+            let most = counts.iter().copied().fold(0.0, math::max) / counts.iter().sum::<f64>();
             let accuracy = figure("accuracy")?;
             // One class alone is always right.
             (accuracy <= most && most < 1.0).then(|| {

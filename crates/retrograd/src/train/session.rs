@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use super::fit::Fit;
 use super::folder::RunFolder;
 use super::{Experiment, Findings, Observer, Placement, Quiet, Summary, Task};
-use crate::{Model, Result, budget};
+use crate::{Model, Result, budget, simd};
 
 /// One run of an experiment.
 pub struct Session<'a> {
@@ -134,6 +134,7 @@ impl<'a> Session<'a> {
 
     /// Trains a task to the end of the experiment, its steps computed where the run is placed.
     pub fn fit<T: Task>(&mut self, task: &mut T) -> Result<Summary> {
+        simd::asked()?;
         self.experiment.train.check()?;
         for note in task.notes() {
             self.note(note);

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::math;
 use crate::verify::{Link, Report, Verdict};
 
 /// The checks of a trained model ([`crate::verify::check_trained`]) and their time.
@@ -78,7 +79,7 @@ impl Verification {
             link.checks += 1;
             link.elements += row.elements;
             if !row.ratio.is_nan() {
-                link.worst = Some(link.worst.unwrap_or(0.0).max(row.ratio));
+                link.worst = Some(math::max(link.worst.unwrap_or(0.0), row.ratio));
             }
             link.verdict = match (link.verdict, row.verdict) {
                 (Verdict::Fail, _) | (_, Verdict::Fail) => Verdict::Fail,

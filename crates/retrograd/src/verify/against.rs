@@ -14,8 +14,10 @@ use super::chain::{
     Expectation, F64_SHARE, Options, defined, precision_rows, thread_rows, trajectory_rows,
 };
 use super::device::{Cpu, Device};
+use super::machines::machine_rows;
 use super::report::{Link, Report, Row, Verdict, Worst, compare, compare_some, largest};
 use super::subject::{Evaluation, Subject};
+use crate::math;
 use crate::rng::Key;
 use crate::{Error, Layout, Model, Pass, Result};
 
@@ -48,7 +50,7 @@ impl Oracle {
     fn read<M: Model>(bundle: &Bundle, model: &M) -> Result<Self> {
         let grads = bundle.flat(model, "grad")?;
         let input = values(bundle, "grad_input/x")?;
-        let largest = largest(&grads).max(input.as_deref().map_or(0.0, largest));
+        let largest = math::max(largest(&grads), input.as_deref().map_or(0.0, largest));
         let loss = bundle.array("output/loss")?;
         if loss.values.len() != 1 {
             return Err(Error::file(
@@ -68,7 +70,7 @@ impl Oracle {
 
     /// What errors in that tensor are relative to.
     fn scale(&self, tensor: &[f64]) -> f64 {
-        largest(tensor).max(SCALE_FLOOR * self.largest)
+        math::max(largest(tensor), SCALE_FLOOR * self.largest)
     }
 }
 
@@ -143,13 +145,12 @@ pub fn against_on<M: FromBundle>(
         if let Some(row) = peer(bundle, &subject, &oracle, &evaluation, &mut rows)? {
             rows.push(row);
         }
-        rows.extend(thread_rows(
-            &subject,
-            &Options {
-                thread_steps: bundle.steps.min(options.thread_steps),
-                ..options.clone()
-            },
-        ));
+        let options = Options {
+            thread_steps: bundle.steps.min(options.thread_steps),
+            ..options.clone()
+        };
+        rows.extend(thread_rows(&subject, &options));
+        rows.extend(machine_rows(&subject, &options));
     }
     report.rows.extend(rows);
     for (i, name) in names.iter().enumerate() {
@@ -218,7 +219,9 @@ fn oracle_rows<M: Model>(
         let [ours, theirs, rounding] = [here, &oracle.grads[range.clone()], bounds.values()]
             .map(|values| tensor.to_torch(values));
         let tolerance = TOLERANCE * scale(&theirs);
-        let worst = compare(&ours, &theirs, |i| tolerance.max(F64_SHARE * rounding[i]));
+        let worst = compare(&ours, &theirs, |i| {
+            math::max(tolerance, F64_SHARE * rounding[i])
+        });
         let label = format!("d {}", tensor.name);
         rows.push(Row::compared(&subject.name, label, Link::Oracle, &worst));
     }
@@ -328,8 +331,8 @@ fn peer<M: Model>(
     let mut elements = 0;
     for (name, our, their) in &pairs {
         elements += our.elements;
-        worst[0] = worst[0].max(our.error);
-        worst[1] = worst[1].max(their.error);
+        worst[0] = math::max(worst[0], our.error);
+        worst[1] = math::max(worst[1], their.error);
         let ratio = if our.error == 0.0 {
             0.0
         } else {
@@ -339,7 +342,7 @@ fn peer<M: Model>(
             row.peer = Some(ratio);
         }
     }
-    let bound = (PEER_FACTOR * worst[1]).max(PEER_FLOOR);
+    let bound = math::max(PEER_FACTOR * worst[1], PEER_FLOOR);
     let ratio = worst[0] / bound;
     let mut row = Row::unchecked(&subject.name, "worst gradient", Link::Peer, "");
     row.error = worst[0];

@@ -1,10 +1,12 @@
 //! The links of the chain on one subject.
 
+use crate::math;
 use std::sync::Arc;
 
 use super::bundle::BundleOptimizer;
 use super::device::Device;
 use super::differences::{self, Coverage, Numeric};
+use super::machines::machine_rows;
 use super::precision::{self, Bounds, SamplePlan, Samples};
 use super::report::{Link, Report, Row, Worst, compare, largest};
 use super::rounded::Granted;
@@ -111,10 +113,10 @@ impl Expectation {
         let squares: f64 = samples
             .evaluations
             .iter()
-            .map(|run| (run.loss - exact.loss).powi(2))
+            .map(|run| math::powi(run.loss - exact.loss, 2))
             .sum();
         let noise = (squares / runs).sqrt() * F64_SHARE;
-        let noise = noise.max(0.5 * f64::EPSILON * exact.loss.abs());
+        let noise = math::max(noise, 0.5 * f64::EPSILON * exact.loss.abs());
         Expectation {
             exact,
             trajectories,
@@ -191,6 +193,7 @@ pub fn check_on<M: Model>(
     if device.link() == Link::Cpu {
         say("threads");
         report.rows.extend(thread_rows(subject, options));
+        report.rows.extend(machine_rows(subject, options));
         report.rows.extend(reuse_rows(subject, &expected));
     }
     for (i, optimizer) in optimizers.iter().enumerate() {
@@ -284,7 +287,7 @@ pub fn precision_rows<M: Model>(
         &bounds,
         exact.loss.abs(),
     ));
-    let everywhere = largest(&exact.d_params).max(largest(&exact.d_input));
+    let everywhere = math::max(largest(&exact.d_params), largest(&exact.d_input));
     for tensor in subject.model.layout().tensors() {
         if tensor.frozen || tensor.is_empty() {
             continue;
@@ -293,7 +296,7 @@ pub fn precision_rows<M: Model>(
         let exact = &exact.d_params[range.clone()];
         let bounds = expected.bounds(exact, |e| &e.d_params[range.clone()]);
         let values = evaluation.d_params.get(range.clone()).unwrap_or(&[]);
-        let scale = largest(exact).max(SCALE_FLOOR * everywhere);
+        let scale = math::max(largest(exact), SCALE_FLOOR * everywhere);
         let name = format!("d {}", tensor.name);
         let mut row = row(&name, values, exact, &bounds, scale);
         row.worst = row
@@ -304,7 +307,7 @@ pub fn precision_rows<M: Model>(
     }
     if !exact.d_input.is_empty() {
         let bounds = expected.bounds(&exact.d_input, |e| &e.d_input);
-        let scale = largest(&exact.d_input).max(SCALE_FLOOR * everywhere);
+        let scale = math::max(largest(&exact.d_input), SCALE_FLOOR * everywhere);
         rows.push(row(
             "d input",
             &evaluation.d_input,
@@ -400,7 +403,8 @@ pub fn trajectory_rows<M: Model>(
         };
         w.index = w.index.map(|i| kept[i] - range.start);
         elements += w.elements;
-        if w.elements > 0 && !bounds.meaningful(largest(&moved[range]).max(SCALE_FLOOR * furthest))
+        if w.elements > 0
+            && !bounds.meaningful(math::max(largest(&moved[range]), SCALE_FLOOR * furthest))
         {
             vague.push(tensor.name.clone());
         }
@@ -432,12 +436,12 @@ pub fn trajectory_rows<M: Model>(
 }
 
 /// Whether two evaluations are equal to the bit, as a comparison that allows nothing.
-fn equal_bits<T: Scalar>(values: &[T], reference: &[T]) -> Worst {
+pub(super) fn equal_bits<T: Scalar>(values: &[T], reference: &[T]) -> Worst {
     compare(&cast(values), &cast(reference), |_| 0.0)
 }
 
 /// The worst of several comparisons, with the elements of all.
-fn worst_of(all: impl IntoIterator<Item = Worst>) -> Worst {
+pub(super) fn worst_of(all: impl IntoIterator<Item = Worst>) -> Worst {
     let mut worst = Worst::default();
     let mut elements = 0;
     for w in all {
@@ -450,7 +454,7 @@ fn worst_of(all: impl IntoIterator<Item = Worst>) -> Worst {
     worst
 }
 
-fn evaluation_bits<T: Scalar>(a: &Evaluation<T>, b: &Evaluation<T>) -> Worst {
+pub(super) fn evaluation_bits<T: Scalar>(a: &Evaluation<T>, b: &Evaluation<T>) -> Worst {
     worst_of([
         equal_bits(&a.output, &b.output),
         equal_bits(&[a.loss], &[b.loss]),

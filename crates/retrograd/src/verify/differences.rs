@@ -20,6 +20,7 @@
 
 use super::report::{Link, Row, compare, largest};
 use super::subject::{Runner, Subject};
+use crate::math;
 use crate::rng::Key;
 use crate::{Batch, Kernels, Model, parallel};
 
@@ -122,7 +123,7 @@ fn derivative<M: Model>(
         kink: false,
         unchecked: true,
     };
-    let mut h = STEP * centre.abs().max(1.0);
+    let mut h = STEP * math::max(centre.abs(), 1.0);
     for _ in 0..ATTEMPTS {
         let mut smooth = true;
         let mut slope = |h: f64| {
@@ -201,7 +202,7 @@ pub fn numeric<M: Model>(
             is_input: true,
         });
     }
-    let everywhere = largest(d_params).max(largest(d_input));
+    let everywhere = math::max(largest(d_params), largest(d_input));
     let rounding = factor * 1.9 * noise;
     for section in &mut sections {
         let gradient = if section.is_input { d_input } else { d_params };
@@ -209,7 +210,7 @@ pub fn numeric<M: Model>(
             Some(tensor) if !section.is_input => &gradient[tensor.range()],
             _ => gradient,
         };
-        let cap = CAP * largest(of_tensor).max(SCALE_FLOOR * everywhere);
+        let cap = CAP * math::max(largest(of_tensor), SCALE_FLOOR * everywhere);
         section.derivatives = differentiate(subject, section, cap, rounding);
     }
     sections
@@ -252,7 +253,7 @@ fn elsewhere<M: Model>(
     let mut moved = |values: &[f64]| -> Vec<f64> {
         values
             .iter()
-            .map(|v| v + ELSEWHERE * v.abs().max(0.1) * stream.range(-1.0, 1.0))
+            .map(|v| v + ELSEWHERE * math::max(v.abs(), 0.1) * stream.range(-1.0, 1.0))
             .collect()
     };
     let mut point = Point {
@@ -297,7 +298,7 @@ pub fn rows<M: Model>(
     noise: f64,
     factor: f64,
 ) -> Vec<Row> {
-    let everywhere = largest(d_params).max(largest(d_input));
+    let everywhere = math::max(largest(d_params), largest(d_input));
     let rounding = factor * 1.9 * noise;
     let row = |section: &Numeric| {
         let gradient = if section.is_input { d_input } else { d_params };
@@ -307,7 +308,7 @@ pub fn rows<M: Model>(
             .filter(|&i| derivatives[i].unchecked)
             .collect();
         if !doubtful.is_empty() {
-            let scale = largest(&analytic).max(SCALE_FLOOR * everywhere);
+            let scale = math::max(largest(&analytic), SCALE_FLOOR * everywhere);
             for (i, derivative, there) in elsewhere(subject, section, &doubtful, scale, rounding) {
                 let kink = derivatives[i].kink;
                 derivatives[i] = derivative;

@@ -30,6 +30,7 @@ mod chain;
 mod device;
 pub mod differences;
 mod families;
+mod machines;
 pub mod mutants;
 pub mod precision;
 mod report;

@@ -43,6 +43,7 @@
 use super::bundle::BundleOptimizer;
 use super::rounded::{Granted, Rounded};
 use super::subject::{Evaluation, Runner, Subject, Trajectory, follow};
+use crate::math;
 use crate::rng::Key;
 use crate::scalar::cast;
 use crate::{Kernels, Model, Scalar, parallel};
@@ -287,10 +288,13 @@ impl Bounds {
     fn of(exact: &[f64], runs: &[&[f64]]) -> Self {
         let spread = spread(exact, runs.iter().copied());
         let stored = root_mean_square(exact) / f64::from(1 << 24);
-        let floor = root_mean_square(&spread).max(stored);
+        let floor = math::max(root_mean_square(&spread), stored);
         let factor = student_factor(runs.len(), exact.len());
         Bounds {
-            values: spread.iter().map(|s| factor * s.max(floor)).collect(),
+            values: spread
+                .iter()
+                .map(|&s| factor * math::max(s, floor))
+                .collect(),
             floor: factor * floor,
         }
     }
@@ -347,7 +351,7 @@ fn student_tail(x: f64, degrees: usize) -> f64 {
         if j >= degrees / 2 {
             tail += term;
             if term < 1e-17 * tail || j > 100_000 {
-                return (sin * tail).min(1.0);
+                return math::min(sin * tail, 1.0);
             }
         }
         j += 1;

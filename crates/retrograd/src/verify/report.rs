@@ -1,5 +1,6 @@
 //! What was checked, what came out, and what it was held to.
 
+use crate::math;
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -20,6 +21,8 @@ pub enum Link {
     Peer,
     /// 5: any number of threads against one.
     Threads,
+    /// 5, beside it: every instruction set of this machine against the best.
+    Machines,
     /// 5, beside it: memory used before, gradients accumulated.
     Reuse,
     /// 6: optimizer steps.
@@ -38,6 +41,7 @@ impl Link {
             Link::Gpu => "4 gpu f32",
             Link::Peer => "3 peer f32",
             Link::Threads => "5 threads",
+            Link::Machines => "5 machines",
             Link::Reuse => "5 reuse",
             Link::Trajectory => "6 trajectory",
             Link::Mutant => "7 mutant",
@@ -219,7 +223,7 @@ pub fn compare_some(
 /// The largest finite magnitude: the scale of a tensor. What is not finite fails every comparison.
 pub fn largest(values: &[f64]) -> f64 {
     let finite = values.iter().filter(|v| v.is_finite());
-    finite.fold(0.0, |max: f64, v| max.max(v.abs()))
+    finite.fold(0.0, |max: f64, v| math::max(max, v.abs()))
 }
 
 /// How many rows say what.

@@ -35,6 +35,7 @@ use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 
 use crate::layer::{AnyLayer, Layer};
+use crate::math;
 use crate::scalar::{Scalar, sealed};
 
 /// One unit in the last place of f32, relative to a number in [1, 2).
@@ -62,7 +63,7 @@ impl Margin {
 
     fn at(&self, x: f64, y: f64) -> f64 {
         let relative = (self.ulps + self.ulps_per_x * x.abs()) * ULP * y.abs();
-        relative.max(self.absolute)
+        math::max(relative, self.absolute)
     }
 }
 
@@ -408,22 +409,22 @@ impl Scalar for Rounded {
         self.0
     }
     fn exp(self) -> Self {
-        Self::granted(Function::Exp, |g| g.exp, self.0, self.0.exp())
+        Self::granted(Function::Exp, |g| g.exp, self.0, math::exp(self.0))
     }
     fn ln(self) -> Self {
-        Self::granted(Function::Ln, |g| g.ln, 0.0, self.0.ln())
+        Self::granted(Function::Ln, |g| g.ln, 0.0, math::ln(self.0))
     }
     fn ln_1p(self) -> Self {
-        Self::granted(Function::Ln, |g| g.ln, 0.0, self.0.ln_1p())
+        Self::granted(Function::Ln, |g| g.ln, 0.0, math::ln_1p(self.0))
     }
     fn tanh(self) -> Self {
-        Self::granted(Function::Tanh, |g| g.tanh, self.0, self.0.tanh())
+        Self::granted(Function::Tanh, |g| g.tanh, self.0, math::tanh(self.0))
     }
     fn sqrt(self) -> Self {
         Self::granted(Function::Sqrt, |g| g.sqrt, 0.0, self.0.sqrt())
     }
     fn erf(self) -> Self {
-        Self::granted(Function::Erf, |g| g.erf, self.0, libm::erf(self.0))
+        Self::granted(Function::Erf, |g| g.erf, self.0, math::erf(self.0))
     }
     fn sigmoid(self) -> Self {
         let y = Self::ONE / (Self::ONE + (-self).exp());
@@ -433,13 +434,13 @@ impl Scalar for Rounded {
         Rounded(self.0.abs())
     }
     fn sin(self) -> Self {
-        Self::granted(Function::Sin, |g| g.sin, self.0, self.0.sin())
+        Self::granted(Function::Sin, |g| g.sin, self.0, math::sin(self.0))
     }
     fn cos(self) -> Self {
-        Self::granted(Function::Cos, |g| g.sin, self.0, self.0.cos())
+        Self::granted(Function::Cos, |g| g.sin, self.0, math::cos(self.0))
     }
     fn pow(self, exponent: Self) -> Self {
-        let size = exponent.0.abs() * (1.0 + self.0.abs().log2().abs());
+        let size = exponent.0.abs() * (1.0 + math::log2(self.0.abs()).abs());
         let y = self.0.powf(exponent.0);
         Self::granted(Function::Pow, |g| g.pow, size, y)
     }

@@ -7,11 +7,13 @@
 //! checks everywhere. Only a model whose reference takes so long that a few runs of it would be
 //! noticed is left unchecked in link 1, or in links 1 and 3, and its report says so.
 
-use std::time::{Duration, Instant};
+use crate::clock::Instant;
+use std::time::Duration;
 
 use super::chain::{self, Expectation, Options};
 use super::device::{Cpu, Device};
 use super::differences::Coverage;
+use super::machines::machine_rows;
 use super::precision::SamplePlan;
 use super::report::{Link, Report, Row};
 use super::rounded::Granted;
@@ -79,6 +81,7 @@ pub fn check_trained<M: Model>(
         report.rows.extend(rows);
     }
     report.rows.extend(chain::thread_rows(&subject, &options));
+    report.rows.extend(machine_rows(&subject, &options));
     Ok(report)
 }
 
@@ -124,7 +127,7 @@ mod tests {
         };
         let report = check(Loss::CrossEntropy, &target).unwrap();
         assert!(report.passed(), "{}", report.table());
-        for link in [Link::Differences, Link::Cpu, Link::Threads] {
+        for link in [Link::Differences, Link::Cpu, Link::Threads, Link::Machines] {
             assert!(report.rows.iter().any(|row| row.link == link), "{link:?}");
         }
         // 4 tensors and the batch, every element.

@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::array::Array;
 use super::dates::DateForm;
 use super::files::{self, did_you_mean, list, quote};
+use crate::math;
 use crate::{Error, Result};
 use cells::Cells;
 use text::detect;
@@ -445,7 +446,7 @@ impl Table {
                 Some(number) => {
                     number_row.get_or_insert(row);
                     let (low, high) = range.unwrap_or((number, number));
-                    range = Some((low.min(number), high.max(number)));
+                    range = Some((math::min(low, number), math::max(high, number)));
                 }
                 None => {
                     text_row.get_or_insert(row);

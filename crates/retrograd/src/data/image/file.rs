@@ -83,6 +83,7 @@ impl ImageFile {
     /// Opens a file of any known kind. What can't be read in place is decoded into the spool.
     pub fn open(path: impl AsRef<Path>, spool: &Arc<Spool>) -> Result<Self> {
         let path = path.as_ref();
+        crate::data::sources::note(path);
         let mut magic = Vec::new();
         File::open(path)
             .and_then(|file| file.take(8).read_to_end(&mut magic))

@@ -21,6 +21,7 @@ pub use writer::ImageWriter;
 pub(crate) use writer::encode_png;
 
 use super::mrc::Header;
+use crate::math;
 use crate::{Error, Result};
 
 /// A rectangle of pixels.
@@ -129,7 +130,7 @@ impl Image {
     /// Writes it as an 8-bit PNG, `black` and `white` at the ends of the scale: a picture to look
     /// at.
     pub fn write_picture(&self, path: impl AsRef<Path>, black: f32, white: f32) -> Result<()> {
-        let scale = 255.0 / (white - black).max(f32::MIN_POSITIVE);
+        let scale = 255.0 / math::max(white - black, f32::MIN_POSITIVE);
         let scaled = Image {
             pixels: self.pixels.iter().map(|p| (p - black) * scale).collect(),
             ..*self

@@ -17,6 +17,7 @@ mod header;
 #[cfg(test)]
 mod tests;
 
+use crate::math;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -51,6 +52,7 @@ impl MrcFile {
     /// Opens a file and checks its header and its length.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
+        crate::data::sources::note(path);
         let mut file = File::open(path).map_err(Error::io(path, "open"))?;
         let mut magic = [0; 2];
         let n = read_up_to(&mut file, &mut magic).map_err(Error::io(path, "read"))?;
@@ -294,14 +296,17 @@ impl Statistics {
     fn add(&mut self, row: &[f32]) {
         let n = row.len() as f64;
         let mean = row.iter().map(|&v| f64::from(v)).sum::<f64>() / n;
-        let squares: f64 = row.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum();
+        let squares: f64 = row
+            .iter()
+            .map(|&v| math::powi(f64::from(v) - mean, 2))
+            .sum();
         let delta = mean - self.mean;
         let count = self.count + n;
         self.squares += squares + delta * delta * self.count * n / count;
         self.mean += delta * n / count;
         self.count = count;
-        self.min = row.iter().copied().fold(self.min, f32::min);
-        self.max = row.iter().copied().fold(self.max, f32::max);
+        self.min = row.iter().copied().fold(self.min, math::min);
+        self.max = row.iter().copied().fold(self.max, math::max);
     }
 
     fn values(&self) -> [f32; 4] {

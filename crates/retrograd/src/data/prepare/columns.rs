@@ -1,5 +1,6 @@
 //! The columns of a table: what they hold, and how their cells become numbers.
 
+use crate::math;
 use std::collections::HashMap;
 
 use super::{
@@ -257,7 +258,9 @@ fn fit_date(
         ));
     }
     let ends = (f64::INFINITY, f64::NEG_INFINITY);
-    let (first, last) = days.iter().fold(ends, |e, &d| (e.0.min(d), e.1.max(d)));
+    let (first, last) = days
+        .iter()
+        .fold(ends, |e, &d| (math::min(e.0, d), math::max(e.1, d)));
     // A cycle that the dates don't go through once is no more than the days themselves.
     let goes_through = |cycle: &Cycle| match cycle {
         Cycle::Day => form == DateForm::Clock || days.iter().any(|d| d.fract() != days[0].fract()),

@@ -21,6 +21,7 @@ mod arrays;
 mod columns;
 mod table;
 
+use crate::math;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -108,7 +109,8 @@ impl Scaling {
                 Normalise::Standard => mean_and_deviation(|| values(group)),
                 Normalise::Minmax => {
                     let ends = (f64::INFINITY, f64::NEG_INFINITY);
-                    let (low, high) = values(group).fold(ends, |e, v| (e.0.min(v), e.1.max(v)));
+                    let (low, high) =
+                        values(group).fold(ends, |e, v| (math::min(e.0, v), math::max(e.1, v)));
                     (low, high - low)
                 }
             };
@@ -292,7 +294,7 @@ impl Cycle {
     /// Sine and cosine of a time's place in it.
     pub fn of(self, days: f64) -> [f64; 2] {
         let turn = (days / self.days()).rem_euclid(1.0) * std::f64::consts::TAU;
-        [turn.sin(), turn.cos()]
+        [math::sin(turn), math::cos(turn)]
     }
 }
 
@@ -628,7 +630,7 @@ impl Preparation {
 
 /// The softmax of a sample's outputs at class `c`; of a single logit its σ.
 fn probability(outputs: &[f32], c: usize) -> f64 {
-    let exp = |a: f32, b: f32| (f64::from(a) - f64::from(b)).exp();
+    let exp = |a: f32, b: f32| math::exp(f64::from(a) - f64::from(b));
     if let [logit] = *outputs {
         return 1.0
             / (1.0

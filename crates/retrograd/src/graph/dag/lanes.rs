@@ -74,7 +74,7 @@ impl<F: Fn(usize) -> f32> Sums<'_, F> {
                 let row = wide::<S, N, FULL>(simd, row);
                 for i in 0..N {
                     for half in 0..2 {
-                        sum[i][half] = row[i][half].mul_add(weight, sum[i][half]);
+                        sum[i][half] = add_exact(row[i][half], weight, sum[i][half]);
                     }
                 }
             }
@@ -88,6 +88,14 @@ impl<F: Fn(usize) -> f32> Sums<'_, F> {
             }
         }
     }
+}
+
+/// a·b + c of numbers that were f32: the product is exact, so that fused or not the result is rounded
+/// once, and the same.
+#[inline(always)]
+#[allow(clippy::disallowed_methods, reason = "rounded once in either form")]
+fn add_exact<S: Simd>(a: f64x8<S>, b: f64x8<S>, c: f64x8<S>) -> f64x8<S> {
+    a.mul_add(b, c)
 }
 
 /// d_w of every slot of some places and d_bias of the places, over the samples of one block.
@@ -135,7 +143,7 @@ impl Products<'_> {
                     let mut sum = zero;
                     for i in 0..N {
                         for half in 0..2 {
-                            sum = a[i][half].mul_add(d_u[i][half], sum);
+                            sum = add_exact(a[i][half], d_u[i][half], sum);
                         }
                     }
                     put(sum, d_w);

@@ -20,7 +20,7 @@ use crate::Scalar;
 use crate::graph::pattern::Rows;
 use crate::graph::structure::Graph;
 use crate::parallel::{Uneven, for_each_cut};
-use crate::simd::{self, LANES, Simd, dispatch, f32x8, f32x16};
+use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x8, f32x16};
 
 /// The coefficient of every slot of a side of a pattern; with heads, one for each of them.
 #[derive(Clone, Copy)]
@@ -430,7 +430,7 @@ fn heads_block<S: Simd, const V: usize>(
                 let row = &x[a.rows.neighbour[p] as usize * width + column..][..8 * V];
                 for v in 0..V {
                     let x = f32x8::from_slice(simd, &row[8 * v..8 * v + 8]);
-                    sum[v] = x.mul_add(f32x8::splat(simd, c[v]), sum[v]);
+                    sum[v] = x.fma(f32x8::splat(simd, c[v]), sum[v]);
                 }
             }
             for v in 0..V {
@@ -468,7 +468,7 @@ fn add_row<S: Simd, const V: usize>(
         }
     };
     for v in 0..V {
-        sum[v] = f32x16::from_slice(simd, &row[LANES * v..LANES * v + LANES]).mul_add(c, sum[v]);
+        sum[v] = f32x16::from_slice(simd, &row[LANES * v..LANES * v + LANES]).fma(c, sum[v]);
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a trained run says about its own data, or about other data of the same form.
 
+use crate::math;
 use std::path::{Path, PathBuf};
 
 use super::text::{ALPHABET, letter};
@@ -270,7 +271,7 @@ impl Trained {
             None => node.to_string(),
         };
         let ends = |end: usize| pairs.iter().map(|p| name(p[end])).collect();
-        let chance = |&s: &f32| format!("{:.6}", 1.0 / (1.0 + (-f64::from(s)).exp()));
+        let chance = |&s: &f32| format!("{:.6}", 1.0 / (1.0 + math::exp(-f64::from(s))));
         let mut columns = vec![
             ("source".to_string(), ends(0)),
             ("target".to_string(), ends(1)),
@@ -344,8 +345,11 @@ fn predictions(columns: Columns, metrics: Vec<(String, f64)>) -> Predictions {
 }
 
 fn softmax(row: &[f32]) -> Vec<f64> {
-    let largest = row.iter().fold(f32::NEG_INFINITY, |a, &b| a.max(b));
-    let e: Vec<f64> = row.iter().map(|&y| f64::from(y - largest).exp()).collect();
+    let largest = row.iter().fold(f32::NEG_INFINITY, |a, &b| math::max(a, b));
+    let e: Vec<f64> = row
+        .iter()
+        .map(|&y| math::exp(f64::from(y - largest)))
+        .collect();
     let sum: f64 = e.iter().sum();
     e.iter().map(|e| e / sum).collect()
 }

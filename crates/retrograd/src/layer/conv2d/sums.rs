@@ -8,7 +8,7 @@ use super::tile::{
     Correlation, MAX_COLUMNS, PARALLEL, PIECES, SLACK, Source, Window, aligned, gather, pitch,
 };
 use crate::parallel::{self, Workspace};
-use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
+use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*};
 
 /// Pixels of a tile of the weight gradient: 4 channels of it take half of 32 KB of L1.
 const SUM_PIXELS: usize = 1024;
@@ -345,7 +345,7 @@ fn sums_of<S: Simd, const O: usize, const G: usize, const K: usize>(
                 for k in 0..K {
                     let x = f32x16::from_slice(simd, &x_rows[g][k][c]);
                     for j in 0..O {
-                        sum[j][g][k] = d[j].mul_add(x, sum[j][g][k]);
+                        sum[j][g][k] = d[j].fma(x, sum[j][g][k]);
                     }
                 }
             }

@@ -3,7 +3,7 @@
 
 use super::cpu::{PARALLEL, PIECE_PIXELS, SLACK};
 use crate::parallel::{self, Band};
-use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
+use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*};
 
 /// Output channels of a block of packed weights.
 const BLOCK: usize = 8;
@@ -216,7 +216,7 @@ fn block<S: Simd, const R: usize, const V: usize>(
                 for r in 0..R {
                     let w = f32x16::splat(simd, w[r]);
                     for v in 0..V {
-                        sum[r][v] = w.mul_add(x[v], sum[r][v]);
+                        sum[r][v] = w.fma(x[v], sum[r][v]);
                     }
                 }
             }
@@ -305,7 +305,7 @@ fn sums_of<S: Simd, const O: usize, const K: usize>(
             for k in 0..K {
                 let x = f32x16::from_slice(simd, &source[offsets[k] + c..][..LANES]);
                 for o in 0..O {
-                    sum[o][k] = d[o].mul_add(x, sum[o][k]);
+                    sum[o][k] = d[o].fma(x, sum[o][k]);
                 }
             }
             c += LANES;

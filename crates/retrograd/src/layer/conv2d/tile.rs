@@ -12,7 +12,7 @@
 //! Pieces depend on the shapes alone: the same bits for any number of threads.
 
 use crate::parallel::{self, Band, Workspace};
-use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
+use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*};
 
 /// Output channels of a block of packed weights.
 const BLOCK: usize = 8;
@@ -465,7 +465,7 @@ fn block<S: Simd, const R: usize, const V: usize, const K: usize>(
             for r in 0..R {
                 let w = f32x16::splat(simd, w[r]);
                 for j in 0..V {
-                    sum[r][j] = w.mul_add(x[j], sum[r][j]);
+                    sum[r][j] = w.fma(x[j], sum[r][j]);
                 }
             }
         }

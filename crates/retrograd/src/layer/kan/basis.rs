@@ -16,7 +16,7 @@
 //! [`Block`](super::block::Block), made for many samples, tells q itself.
 
 use super::MAX_DEGREE;
-use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*, u32x16};
+use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*, u32x16};
 
 /// The knots in f32, prepared for the fast kernels: one table for uniform knots, one per input for
 /// free ones.
@@ -147,7 +147,7 @@ pub(super) fn uniform_splines<S: Simd, const N: usize>(
         let mut passed = zero;
         for r in 0..d {
             let share = n[r] * (1.0 / d as f32);
-            n[r] = right[r + 1].mul_add(share, passed);
+            n[r] = right[r + 1].fma(share, passed);
             passed = left[d - r] * share;
         }
         n[d] = passed;
@@ -166,16 +166,15 @@ fn uniform_cubics<S: Simd, const N: usize>(
     let number = |x: f32| f32x16::splat(simd, x);
     let r = number(1.0) - s;
     let (r2, s2) = (r * r, s * s);
-    let middle = |x: f32x16<S>, x2: f32x16<S>| {
-        x2.mul_add(x.mul_add(number(0.5), number(-1.0)), number(2.0 / 3.0))
-    };
+    let middle =
+        |x: f32x16<S>, x2: f32x16<S>| x2.fma(x.fma(number(0.5), number(-1.0)), number(2.0 / 3.0));
     let (mut values, mut steps) = ([number(0.0); N], [number(0.0); N]);
     values[0] = r2 * r * (1.0 / 6.0);
     values[1] = middle(s, s2);
     values[2] = middle(r, r2);
     values[3] = s2 * s * (1.0 / 6.0);
     steps[0] = r2 * (0.5 * inverse_step);
-    steps[1] = r.mul_add(s, number(0.5)) * inverse_step;
+    steps[1] = r.fma(s, number(0.5)) * inverse_step;
     steps[2] = s2 * (0.5 * inverse_step);
     Splines { values, steps }
 }
@@ -212,7 +211,7 @@ pub(super) fn free_splines<S: Simd, const N: usize>(
             if d == kept - 1 {
                 steps[r] = share * d as f32;
             }
-            n[r] = right[r + 1].mul_add(share, passed);
+            n[r] = right[r + 1].fma(share, passed);
             passed = left[d - r] * share;
         }
         n[d] = passed;

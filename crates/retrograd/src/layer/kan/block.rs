@@ -3,7 +3,7 @@
 
 use super::basis::{COMPARED, Splines, clamp, free_splines, kept, uniform_splines};
 use super::{Base, Kan, MAX_DEGREE};
-use crate::simd::{self, LANES, Simd, f32x8, f32x16, prelude::*};
+use crate::simd::{self, Fused, LANES, Simd, f32x8, f32x16, prelude::*};
 
 /// Samples per block: a bit of a u64 each.
 pub(super) const BLOCK: usize = 64;
@@ -127,7 +127,7 @@ impl Block {
                 let sigmoid = simd::sigmoid(simd, x);
                 (x * sigmoid).store_slice(&mut self.silu[place.clone()]);
                 if slopes {
-                    let mut slope = sigmoid * x.mul_add(one - sigmoid, one);
+                    let mut slope = sigmoid * x.fma(one - sigmoid, one);
                     if table.clamp {
                         slope *= moves[v];
                     }

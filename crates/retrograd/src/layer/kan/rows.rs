@@ -4,7 +4,7 @@
 use super::block::{Aligned, HALF};
 use super::cpu::COPY;
 use crate::parallel;
-use crate::simd::{LANES, Simd, f32x8, f32x16, prelude::*};
+use crate::simd::{Fused, LANES, Simd, f32x8, f32x16, prelude::*};
 
 /// Numbers of a padded row: whole vectors, and half a one where that is enough after others.
 pub(super) fn padded_width(outputs: usize) -> usize {
@@ -192,10 +192,10 @@ impl<S: Simd, const V: usize, const H: usize> Row<S, V, H> {
     #[inline(always)]
     pub fn add_product(&mut self, simd: S, a: &Self, b: f32) {
         for v in 0..V {
-            self.vectors[v] = a.vectors[v].mul_add(f32x16::splat(simd, b), self.vectors[v]);
+            self.vectors[v] = a.vectors[v].fma(f32x16::splat(simd, b), self.vectors[v]);
         }
         for h in 0..H {
-            self.halves[h] = a.halves[h].mul_add(f32x8::splat(simd, b), self.halves[h]);
+            self.halves[h] = a.halves[h].fma(f32x8::splat(simd, b), self.halves[h]);
         }
     }
 
@@ -203,11 +203,11 @@ impl<S: Simd, const V: usize, const H: usize> Row<S, V, H> {
     #[inline(always)]
     pub fn dot(&self, simd: S, a: &Self, mut sum: f32x16<S>) -> f32x16<S> {
         for v in 0..V {
-            sum = self.vectors[v].mul_add(a.vectors[v], sum);
+            sum = self.vectors[v].fma(a.vectors[v], sum);
         }
         for h in 0..H {
             let (low, high) = simd.split_f32x16(sum);
-            sum = simd.combine_f32x8(self.halves[h].mul_add(a.halves[h], low), high);
+            sum = simd.combine_f32x8(self.halves[h].fma(a.halves[h], low), high);
         }
         sum
     }

@@ -8,7 +8,7 @@
 use super::Kan;
 use super::basis::{Tile, kept};
 use super::cpu::CHAIN;
-use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
+use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*};
 
 /// Sixteen values from `at` on; of a row of fewer than 16 outputs, what there is and zeros.
 #[inline(always)]
@@ -124,7 +124,7 @@ fn rows<S: Simd, const N: usize, const NV: usize, const PART: bool>(
             let row = &spline_weight[(first + m) * outputs + output..][..width];
             for v in 0..NV {
                 let w = load::<S, PART>(simd, row, place(v, width));
-                sum[v] = w.mul_add(b, sum[v]);
+                sum[v] = w.fma(b, sum[v]);
             }
         }
         if !base_weight.is_empty() {
@@ -132,7 +132,7 @@ fn rows<S: Simd, const N: usize, const NV: usize, const PART: bool>(
             let row = &base_weight[i * outputs + output..][..width];
             for v in 0..NV {
                 let w = load::<S, PART>(simd, row, place(v, width));
-                sum[v] = w.mul_add(b, sum[v]);
+                sum[v] = w.fma(b, sum[v]);
             }
         }
     }

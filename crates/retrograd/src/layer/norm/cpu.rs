@@ -6,7 +6,7 @@
 
 use super::{EPS, Norm, NormKind, Running};
 use crate::parallel;
-use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
+use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*};
 
 /// Elements of a run that is summed in f32.
 const RUN: usize = 4096;
@@ -166,7 +166,7 @@ pub(super) fn squares_or_sum<S: Simd>(simd: S, x: &[f32], mean: Option<f32>) -> 
                 None => sum + x,
                 Some(mean) => {
                     let apart = x - f32x16::splat(simd, mean);
-                    apart.mul_add(apart, sum)
+                    apart.fma(apart, sum)
                 }
             };
         }
@@ -191,7 +191,7 @@ fn sum_and_product<S: Simd>(simd: S, x: &[f32], d: &[f32], mean: f32) -> [f64; 2
             let d = f32x16::from_slice(simd, d);
             let apart = f32x16::from_slice(simd, x) - f32x16::splat(simd, mean);
             sum += d;
-            product = apart.mul_add(d, product);
+            product = apart.fma(d, product);
         }
         totals[0] += f64::from(simd.reduce_sum_f32x16(sum));
         totals[1] += f64::from(simd.reduce_sum_f32x16(product));

@@ -29,6 +29,7 @@ mod tests;
 pub use spec::{BatchNorm2dSpec, GroupNormSpec, LayerNormSpec};
 
 use crate::layer::{Backward, Describe, Forward, Layer, Saved, TensorSpec, check_shape, sized};
+use crate::math;
 use crate::rng::Stream;
 use crate::{Buffer, Kernels, Result, Scalar};
 
@@ -177,7 +178,7 @@ impl Describe for Norm {
         running.batches += 1.0;
         for (c, stats) in saved.values.chunks_exact(2).enumerate() {
             let [mean, inverse] = [0, 1].map(|i| f64::from(stats[i]));
-            let var = (1.0 / (inverse * inverse) - EPS).max(0.0) * n / (n - 1.0).max(1.0);
+            let var = math::max(1.0 / (inverse * inverse) - EPS, 0.0) * n / math::max(n - 1.0, 1.0);
             running.mean[c] += MOMENTUM * (mean - running.mean[c]);
             running.var[c] += MOMENTUM * (var - running.var[c]);
         }

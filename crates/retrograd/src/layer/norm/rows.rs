@@ -7,7 +7,7 @@
 use super::EPS;
 use super::cpu::{PARALLEL, squares_or_sum};
 use crate::parallel;
-use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
+use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*};
 
 /// Rows of a block.
 const ROWS: usize = 64;
@@ -139,7 +139,7 @@ fn weighted_sums<S: Simd>(simd: S, w: &[f32], x: &[f32], d: &[f32], mean: f32) -
         let [w, x, d] = [w, x, d].map(|v| f32x16::from_slice(simd, v));
         let g = w * d;
         sums[0] += g;
-        sums[1] = g.mul_add(x - f32x16::splat(simd, mean), sums[1]);
+        sums[1] = g.fma(x - f32x16::splat(simd, mean), sums[1]);
     }
     let mut totals = sums.map(|sum| f64::from(simd.reduce_sum_f32x16(sum)));
     for ((&w, &x), &d) in w_rest.iter().zip(x_rest).zip(d_rest) {

@@ -5,7 +5,7 @@
 use super::lanes::Lanes;
 use super::plan::LayerPlan;
 use crate::logic::gates::{GATES, TABLE};
-use crate::simd::{Simd, exp, f32x16, prelude::*};
+use crate::simd::{Fused, Simd, exp, f32x16, prelude::*};
 use fearless_simd::f32x4;
 
 #[inline(always)]
@@ -61,8 +61,8 @@ pub(super) fn layer_forward<S: Simd, const V: usize>(
             let y: [f32x16<S>; V] = std::array::from_fn(
                 #[inline(always)]
                 |v| {
-                    let slope = c3.mul_add(b[v], c1);
-                    slope.mul_add(a[v], c2.mul_add(b[v], c0))
+                    let slope = c3.fma(b[v], c1);
+                    slope.fma(a[v], c2.fma(b[v], c0))
                 },
             );
             store(y, &mut outputs[j as usize * V..]);
@@ -108,8 +108,8 @@ pub(super) fn layer_backward<S: Simd, const V: usize, const SUMS: bool>(
             let g = load::<S, V>(simd, &d_outputs[j as usize * V..]);
             let (mut s, mut s_a, mut s_b, mut s_ab) = (zero[0], zero[0], zero[0], zero[0]);
             for v in 0..V {
-                d_a[v] = g[v].mul_add(c3.mul_add(b[v], c1), d_a[v]);
-                d_b[v] = g[v].mul_add(c3.mul_add(a[v], c2), d_b[v]);
+                d_a[v] = g[v].fma(c3.fma(b[v], c1), d_a[v]);
+                d_b[v] = g[v].fma(c3.fma(a[v], c2), d_b[v]);
                 if SUMS {
                     let gb = g[v] * b[v];
                     if v == 0 {
@@ -119,9 +119,9 @@ pub(super) fn layer_backward<S: Simd, const V: usize, const SUMS: bool>(
                         s_ab = gb * a[0];
                     } else {
                         s += g[v];
-                        s_a = g[v].mul_add(a[v], s_a);
+                        s_a = g[v].fma(a[v], s_a);
                         s_b += gb;
-                        s_ab = gb.mul_add(a[v], s_ab);
+                        s_ab = gb.fma(a[v], s_ab);
                     }
                 }
             }

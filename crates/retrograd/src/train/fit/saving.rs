@@ -1,7 +1,8 @@
 //! What a run keeps on the disk, and how it goes on from there.
 
+use crate::clock::Instant;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::super::checkpoint::{
     Progress, make_checkpoint, take_progress, take_residual, take_weights, weights_file,
@@ -230,6 +231,19 @@ impl<T: Task> Fit<'_, T> {
         }
     }
 
+    /// The best parameters and buffers as `model.safetensors` has them.
+    pub(super) fn best_file(&mut self) -> Result<TensorFile> {
+        let metadata = self.task.metadata();
+        let model = self.task.model_mut();
+        let last_buffers = model.buffers();
+        set_buffers(model, &self.best_buffers)?;
+        let mut best = weights_file(model, &self.best_params, &metadata);
+        set_buffers(model, &last_buffers)?;
+        let own = model_text(self.experiment);
+        best.metadata.insert("model".into(), own);
+        Ok(best)
+    }
+
     /// Writes the model's and the checkpoint's files, each whole or not at all.
     pub(super) fn save(&mut self) -> Result<()> {
         self.sync()?;
@@ -248,16 +262,15 @@ impl<T: Task> Fit<'_, T> {
         }
         let metadata = self.task.metadata();
         let own = model_text(self.experiment);
-        let model = self.task.model_mut();
         if self.best_changed {
-            let last_buffers = model.buffers();
-            set_buffers(model, &self.best_buffers)?;
-            let mut best = weights_file(model, &self.best_params, &metadata);
-            set_buffers(model, &last_buffers)?;
-            best.metadata.insert("model".into(), own.clone());
-            best.write(&folder.model())?;
+            let path = folder.model();
+            self.best_file()?.write(&path)?;
             self.best_changed = false;
         }
+        let Some(folder) = &self.folder else {
+            return Ok(());
+        };
+        let model = self.task.model_mut();
         let mut file = weights_file(model, &self.stepper.params, &metadata);
         file.metadata.insert("model".into(), own);
         let optimizer = &self.stepper.optimizer;

@@ -1,5 +1,6 @@
 //! Curves as SVG: one panel for the losses, one for every other figure.
 
+use crate::math;
 use std::fmt::Write;
 
 use super::{escape, number};
@@ -130,13 +131,13 @@ struct Axis {
 
 impl Axis {
     fn new(values: impl Iterator<Item = f64> + Clone, may_be_log: bool) -> Self {
-        let low = values.clone().fold(f64::INFINITY, f64::min);
-        let high = values.fold(f64::NEG_INFINITY, f64::max);
+        let low = values.clone().fold(f64::INFINITY, math::min);
+        let high = values.fold(f64::NEG_INFINITY, math::max);
         // From a factor of 20 on, the small values would lie on the axis.
         if may_be_log && low > 0.0 && high / low > 20.0 {
             return Axis {
-                low: low.log10(),
-                high: high.log10(),
+                low: math::log10(low),
+                high: math::log10(high),
                 log: true,
             };
         }
@@ -144,7 +145,7 @@ impl Axis {
             // A share, most likely.
             (0.0, 1.0)
         } else if low == high {
-            let margin = low.abs().max(1.0) * 0.5;
+            let margin = math::max(low.abs(), 1.0) * 0.5;
             (low - margin, high + margin)
         } else {
             (low, high)
@@ -157,7 +158,7 @@ impl Axis {
     }
 
     fn share(&self, value: f64) -> f64 {
-        let value = if self.log { value.log10() } else { value };
+        let value = if self.log { math::log10(value) } else { value };
         (value - self.low) / (self.high - self.low)
     }
 
@@ -167,23 +168,23 @@ impl Axis {
         // Few decades: 1, 2 and 5 in each.
         if self.log && span < 2.5 {
             let decades = self.low.floor() as i32..=self.high.ceil() as i32;
-            let ticks = decades.flat_map(|d| [1.0, 2.0, 5.0].map(|f| f * 10_f64.powi(d)));
+            let ticks = decades.flat_map(|d| [1.0, 2.0, 5.0].map(|f| f * math::powi(10_f64, d)));
             let within = |t: &f64| (-1e-9..=1.0 + 1e-9).contains(&self.share(*t));
             return ticks.filter(within).collect();
         }
         let rough = span / most;
-        let power = 10_f64.powf(rough.log10().floor());
+        let power = math::powf(10_f64, math::log10(rough).floor());
         let step = [1.0, 2.0, 5.0, 10.0]
             .map(|f| f * power)
             .into_iter()
             .find(|&s| s >= rough)
             .unwrap_or(10.0 * power);
-        let step = if self.log { step.max(1.0) } else { step };
+        let step = if self.log { math::max(step, 1.0) } else { step };
         let first = (self.low / step - 1e-9).ceil() as i64;
         let last = (self.high / step + 1e-9).floor() as i64;
         let ticks = (first..=last).map(|i| i as f64 * step);
         if self.log {
-            ticks.map(|t| 10_f64.powf(t)).collect()
+            ticks.map(|t| math::powf(10_f64, t)).collect()
         } else {
             ticks.collect()
         }

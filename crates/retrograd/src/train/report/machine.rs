@@ -11,7 +11,7 @@ pub(crate) fn cpu() -> String {
     format!(
         "{}, {threads}, {}",
         model().unwrap_or_else(|| format!("CPU ({})", std::env::consts::ARCH)),
-        simd::level_name()
+        simd::instruction_set()
     )
 }
 

@@ -4,11 +4,12 @@ mod chart;
 mod cite;
 mod machine;
 
+use crate::math;
 use std::fmt::Write;
 use std::path::Path;
 
 use super::checkpoint::Progress;
-use super::{Content, Experiment, Figure, Record, Summary, Verification};
+use super::{Content, Digests, Experiment, Figure, Record, Summary, Verification};
 use crate::Layout;
 use crate::verify::{Link, Verdict};
 
@@ -81,6 +82,16 @@ pub(super) fn page(page: &Page) -> String {
         page.progress.seed,
     );
     section(&mut html, "Device", "", &device);
+    if let Some(digests) = &page.summary.digests {
+        section(
+            &mut html,
+            "Bits",
+            "The same experiment on the same data gives the same weights on every processor. \
+             <code>retrograd reproduce</code> trains again and compares; <code>sha256sum \
+             model.safetensors</code> prints the digest.",
+            &bits(digests),
+        );
+    }
     section(&mut html, "Parameters", "", &parameters(page.layout));
     let settings = format!("<pre>{}</pre>", escape(&page.experiment.to_toml()));
     section(
@@ -97,13 +108,34 @@ pub(super) fn page(page: &Page) -> String {
          <code>model.load_state_dict(safetensors.torch.load_file(\"model.safetensors\"))</code>.\
          </p>\n</section>\n\
          <section>\n<h2>Cite</h2>\n{cite}</section>\n\
-         <footer>The same experiment with the same seed gives the same bits, with any number of \
-         threads.</footer>\n</main>\n</body>\n</html>\n",
+         <footer>The same experiment with the same seed gives the same bits, on any processor, with \
+         any number of threads.</footer>\n</main>\n</body>\n</html>\n",
         folder = escape(&shell(page.folder)),
         more = page.summary.epochs.max(page.experiment.train.epochs) * 2,
         cite = cite::section(page.experiment),
     );
     html
+}
+
+/// The digests of weights and data.
+fn bits(digests: &Digests) -> String {
+    let mut rows = vec![
+        vec!["weights".into(), digests.weights.clone()],
+        vec![
+            "contract of bits".into(),
+            format!("version {}", digests.contract),
+        ],
+    ];
+    if digests.device != "cpu" {
+        let own = format!("{}: its bits are its own", digests.device);
+        rows.push(vec!["computed on".into(), own]);
+    }
+    let data = digests.data.iter();
+    rows.extend(data.map(|(name, digest)| vec![name.clone(), digest.clone()]));
+    content(&Content::Table {
+        header: vec!["what".into(), "SHA-256".into()],
+        rows,
+    })
 }
 
 fn section(html: &mut String, title: &str, caption: &str, body: &str) {
@@ -315,7 +347,7 @@ fn times(page: &Page) -> String {
         .map_or(0.0, |v| v.seconds);
     let parts = [
         ("data", progress.loading),
-        ("forward and backward", computing.max(0.0)),
+        ("forward and backward", math::max(computing, 0.0)),
         ("optimizer", progress.updating),
         ("evaluation", progress.evaluating),
         ("checkpoints", progress.saving),
@@ -324,7 +356,7 @@ fn times(page: &Page) -> String {
     ];
     const COLOURS: [&str; 7] = ["--f", "--a", "--c", "--b", "--e", "--d", "--g"];
     let all: f64 = parts.iter().map(|(_, s)| s).sum();
-    let share = |seconds: f64| 100.0 * seconds / all.max(f64::MIN_POSITIVE);
+    let share = |seconds: f64| 100.0 * seconds / math::max(all, f64::MIN_POSITIVE);
     let mut html = String::from("<div class=\"bar\">");
     for ((name, seconds), colour) in parts.iter().zip(COLOURS) {
         let _ = write!(
@@ -419,9 +451,9 @@ pub fn number(x: f64) -> String {
     if x.fract() == 0.0 && x.abs() < 1e7 {
         return format!("{x}");
     }
-    let digits = x.abs().log10().floor();
+    let digits = math::log10(x.abs()).floor();
     if (-3.0..7.0).contains(&digits) {
-        format!("{x:.*}", (3.0 - digits).max(0.0) as usize)
+        format!("{x:.*}", math::max(3.0 - digits, 0.0) as usize)
     } else {
         format!("{x:.3e}")
     }

@@ -5,6 +5,7 @@ pub mod bundled;
 pub mod graph;
 pub mod network;
 
+use crate::math;
 pub(crate) use bundled::bundled;
 
 use super::bundle::Case;
@@ -209,7 +210,7 @@ pub fn structured(len: usize, phase: f64) -> Vec<f64> {
     (0..len)
         .map(|i| {
             let t = i as f64;
-            let wave = (0.9 * t + phase).sin() + 0.4 * (0.13 * t * t + phase).cos();
+            let wave = math::sin(0.9 * t + phase) + 0.4 * math::cos(0.13 * t * t + phase);
             // Anew after 1000: a long batch is not one of large numbers.
             f64::from((0.8 * wave + 0.002 * (t % 1000.0)) as f32)
         })

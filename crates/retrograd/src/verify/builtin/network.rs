@@ -3,6 +3,7 @@
 use super::{BuiltIn, layer_mutants, layer_of, structured};
 use crate::layer::small_models;
 use crate::layer::spec::Small;
+use crate::math;
 use crate::network::{LayerSpec, Network, NetworkSpec};
 use crate::plan::{Value, before};
 use crate::verify::bundle::Case;
@@ -107,7 +108,7 @@ pub(crate) fn case((name, input, layers, samples, loss): Small) -> Result<(Case<
 fn uneven(buffer: &mut Buffer) {
     let n = buffer.values.len();
     for (i, v) in buffer.values.iter_mut().enumerate() {
-        let wave = (1.3 * i as f64).sin();
+        let wave = math::sin(1.3 * i as f64);
         if buffer.name.ends_with("knots") {
             *v += 0.06 * wave;
         } else if buffer.name.ends_with("mean") {

@@ -28,9 +28,11 @@ use super::chain::{
 };
 use super::device::{Cpu, Device};
 use super::differences::Numeric;
+use super::machines::machine_rows;
 use super::report::{Link, Row, Verdict, compare, largest};
 use super::rounded::Granted;
 use super::subject::{Evaluation, Runner, Subject};
+use crate::math;
 use crate::{Kernels, Model};
 
 /// What the right model says.
@@ -84,9 +86,12 @@ pub fn judge<M: Model>(mutant: &Subject<'_, M>, honest: &Honest) -> Option<BTree
     if fails(&differences) {
         caught.insert(Link::Differences);
     }
-    let everywhere = largest(&expected.exact.d_params).max(largest(&expected.exact.d_input));
+    let everywhere = math::max(
+        largest(&expected.exact.d_params),
+        largest(&expected.exact.d_input),
+    );
     let differs = |ours: &[f64], right: &[f64]| {
-        let scale = largest(right).max(1e-6 * everywhere);
+        let scale = math::max(largest(right), 1e-6 * everywhere);
         compare(ours, right, |_| 1e-10 * scale).ratio > 1.0
     };
     let right = &expected.exact;
@@ -119,6 +124,8 @@ pub fn judge<M: Model>(mutant: &Subject<'_, M>, honest: &Honest) -> Option<BTree
     if caught.is_empty() {
         if fails(&thread_rows(mutant, &honest.options)) {
             caught.insert(Link::Threads);
+        } else if fails(&machine_rows(mutant, &honest.options)) {
+            caught.insert(Link::Machines);
         } else if exact == *right && cpu == honest.cpu {
             return None;
         }

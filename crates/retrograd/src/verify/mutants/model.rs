@@ -1,6 +1,7 @@
 //! Faults around any model: the right functions, followed by something wrong.
 
 use super::transform::Transform;
+use crate::simd::{self, InstructionSet};
 use crate::{Batch, Buffer, Grads, Layout, Model, Pass, Scalar, parallel};
 
 /// What is wrong.
@@ -24,6 +25,8 @@ pub enum ModelFault {
     Exchanged(usize, usize),
     /// With more than one thread, a sum comes out in its last bit.
     ThreadDependent,
+    /// A sum in as many parts as a register has lanes.
+    WidthDependent,
     /// Only right when the input's gradient is asked for too.
     NeedsInput,
 }
@@ -151,6 +154,12 @@ impl<M: Model> Model for Faulty<'_, M> {
                     *d += *d * T::from_f64(f64::from(f32::EPSILON));
                 }
             }
+            ModelFault::WidthDependent => {
+                let error = error_by_width();
+                for d in &mut d_params {
+                    *d += *d * error;
+                }
+            }
             ModelFault::NeedsInput if !wants_input => {
                 let half = d_params.len() / 2;
                 d_params[..half.max(1)].fill(T::ZERO);
@@ -191,6 +200,25 @@ impl<M: Model> Model for Faulty<'_, M> {
     fn buffers(&self) -> Vec<Buffer> {
         self.inner.buffers()
     }
+}
+
+/// A rounding error of a sum that is taken in as many partial sums as a register has lanes.
+fn error_by_width<T: Scalar>() -> T {
+    let lanes = match simd::instruction_set() {
+        InstructionSet::Scalar => 1,
+        InstructionSet::Sse2 | InstructionSet::Neon | InstructionSet::Simd128 => 4,
+        InstructionSet::Avx2 => 8,
+        InstructionSet::Avx512 => 16,
+    };
+    // Harmonic terms, whose sum comes out another for every number of lanes.
+    let term = |i: usize| 1.0 / (i + 3) as f32;
+    let mut partial = vec![0.0_f32; lanes];
+    for i in 0..1000 {
+        partial[i % lanes] += term(i);
+    }
+    let exact: f64 = (0..1000).map(|i| f64::from(term(i))).sum();
+    let error = f64::from(partial.into_iter().sum::<f32>()) - exact;
+    T::from_f64(error)
 }
 
 /// The faults that apply to any model with these tensors, in words.
@@ -266,6 +294,10 @@ pub fn model_faults(layout: &Layout, has_input: bool) -> Vec<(String, ModelFault
         (
             "sums that depend on threads".into(),
             ModelFault::ThreadDependent,
+        ),
+        (
+            "sums that depend on the vector width".into(),
+            ModelFault::WidthDependent,
         ),
     ]);
     faults

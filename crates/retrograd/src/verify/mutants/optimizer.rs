@@ -1,6 +1,7 @@
 //! Faults in the training step: the right gradients, applied wrongly.
 
 use super::{Honest, mutant_row};
+use crate::math;
 use crate::optim::{self, Optimizer, OptimizerSpec};
 use crate::scalar::cast;
 use crate::verify::bundle::BundleOptimizer;
@@ -149,7 +150,7 @@ fn wrong_trajectory<M: Model>(
                 for tensor in layout.tensors() {
                     let own = &mut used[tensor.range()];
                     let norm = own.iter().map(|g| f64::from(g * g)).sum::<f64>().sqrt();
-                    let factor = (limit / (norm + 1e-6)).min(1.0) as f32;
+                    let factor = math::min(limit / (norm + 1e-6), 1.0) as f32;
                     own.iter_mut().for_each(|g| *g *= factor);
                 }
             }

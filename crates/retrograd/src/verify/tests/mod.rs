@@ -339,6 +339,7 @@ fn every_mutant_is_caught_and_every_layer_kind_has_a_dozen() {
         Link::Oracle,
         Link::Cpu,
         Link::Threads,
+        Link::Machines,
         Link::Reuse,
         Link::Trajectory,
     ] {

@@ -6,7 +6,7 @@
 
 use super::{AHEAD, Aggregate, Coefficient, RUN};
 use crate::parallel::{self, Uneven, for_each_cut};
-use crate::simd::{self, LANES, PastCaches, Simd, dispatch, f32x16, prelude::*};
+use crate::simd::{self, Fused, LANES, PastCaches, Simd, dispatch, f32x16, prelude::*};
 
 /// Numbers of x from which its columns are packed, a few at a time: 32 MB, the last cache of Zen 4.
 pub(super) const VAST: usize = 1 << 23;
@@ -107,7 +107,7 @@ fn block_rows<S: Simd, const ONE: bool>(
                 *sum = if ONE {
                     *sum + row
                 } else {
-                    row.mul_add(f32x16::splat(simd, c), *sum)
+                    row.fma(f32x16::splat(simd, c), *sum)
                 };
             };
             let mut sums = [zero; 4];
@@ -127,7 +127,7 @@ fn block_rows<S: Simd, const ONE: bool>(
         }
         if let Some(own) = a.own {
             let row = f32x16::from_slice(simd, &block[i]);
-            total = row.mul_add(f32x16::splat(simd, own), total);
+            total = row.fma(f32x16::splat(simd, own), total);
         }
         if let Some(scale) = a.row_scale {
             total *= f32x16::splat(simd, scale[i]);
