@@ -441,7 +441,7 @@ impl Scalar for Rounded {
     }
     fn pow(self, exponent: Self) -> Self {
         let size = exponent.0.abs() * (1.0 + math::log2(self.0.abs()).abs());
-        let y = self.0.powf(exponent.0);
+        let y = math::powf(self.0, exponent.0);
         Self::granted(Function::Pow, |g| g.pow, size, y)
     }
 }
