@@ -61,7 +61,7 @@ fn what_differs_is_named_and_what_cannot_be_compared_is_no_failure() {
     let rows: String = (0..60).map(|i| format!("{},{}\n", i % 7, i % 3)).collect();
     std::fs::write(folder.join("table.csv"), format!("a,b\n{rows}")).unwrap();
     let text = "name = \"table\"\n[model]\nfamily = \"network\"\nlayers = [{ kind = \"dense\", out = 1 }]\n\
-                [data]\nfile = \"table.csv\"\ntarget = \"b\"\n[train]\nbatch = 8\n";
+                [data]\nfile = \"table.csv\"\ntargets = \"b\"\n[train]\nbatch = 8\n";
     std::fs::write(folder.join("table.toml"), format!("{text}{TRAIN}")).unwrap();
     train(folder, "table.toml");
     let again = || run(folder, &["reproduce", "run", "-q"]);

@@ -183,6 +183,11 @@ pub fn free() -> u64 {
     machine::free().map_or(limit, |free| free.min(limit))
 }
 
+/// What a limit of the address space (`ulimit -v`) leaves; `None` where there is none.
+pub(crate) fn address_space() -> Option<u64> {
+    machine::address_space(&|path| std::fs::read_to_string(path).ok())
+}
+
 /// Main memory that programs can still have; `None` where the system doesn't say.
 #[cfg(feature = "gpu")]
 pub(crate) fn free_main_memory() -> Option<u64> {

@@ -96,7 +96,14 @@ pub(super) fn build(
     threads: usize,
     start: impl Fn(ThreadBuilder) -> io::Result<JoinHandle<()>>,
 ) -> Option<ThreadPool> {
-    let mut wanted = threads;
+    let mut wanted = threads.min(room_for_stacks().max(1));
+    if wanted < threads {
+        say_fewer(
+            wanted,
+            threads,
+            &"the limit of address space leaves no room for others",
+        );
+    }
     while wanted > 0 {
         let mut started = Vec::with_capacity(wanted);
         let pool = ThreadPoolBuilder::new()
@@ -123,13 +130,28 @@ pub(super) fn build(
     None
 }
 
-/// Says once that there are fewer threads than were asked for.
+/// The threads that the address space has room for, where it is limited (`ulimit -v`): half of what
+/// is left, since the work itself needs some. A thread that starts where nothing is left can't be
+/// refused any more: its first allocations end the process.
+fn room_for_stacks() -> usize {
+    /// 2 MiB of stack, and the 64 MiB, aligned, that glibc's allocator reserves for a new thread.
+    const THREAD: u64 = (2 + 2 * 64) << 20;
+    let left = crate::budget::address_space().unwrap_or(u64::MAX);
+    usize::try_from(left / 2 / THREAD).unwrap_or(usize::MAX)
+}
+
+/// Says once that the system refused a thread.
 pub(super) fn say_refused(error: &dyn std::error::Error, got: usize, wanted: usize) {
+    say_fewer(got, wanted, &format!("the system refused another: {error}"));
+}
+
+/// Says once that there are fewer threads than were asked for.
+fn say_fewer(got: usize, wanted: usize, why: &dyn std::fmt::Display) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
         eprintln!(
-            "warning: the system started {got} of {wanted} threads and refused another: {error}; work goes \
-             on with fewer, slower and with the same results"
+            "warning: {got} of {wanted} threads were started: {why}; work goes on with fewer, slower and \
+             with the same results"
         );
     });
 }

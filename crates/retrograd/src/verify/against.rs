@@ -15,6 +15,7 @@ use super::chain::{
 };
 use super::device::{Cpu, Device};
 use super::machines::machine_rows;
+use super::precision::MEANINGFUL;
 use super::report::{Link, Report, Row, Verdict, Worst, compare, compare_some, largest};
 use super::subject::{Evaluation, Subject};
 use crate::math;
@@ -292,6 +293,10 @@ fn oracle_trajectory<M: Model>(
 
 /// Our f32 gradients' error beside PyTorch's own: the ratio goes to every tensor's row, the verdict
 /// over the bundle's worst is a row of its own. None where the file has no f32 gradients.
+///
+/// A tensor whose gradient is nothing but rounding (a bias before a norm, whose exact gradient is 0)
+/// has no relative error: both sides' noise there says nothing about either, and the verdict leaves
+/// it out.
 fn peer<M: Model>(
     bundle: &Bundle,
     subject: &Subject<'_, M>,
@@ -310,37 +315,43 @@ fn peer<M: Model>(
     };
     let theirs = bundle.flat(subject.model, "grad32")?;
     let layout = subject.model.layout();
-    let mut pairs: Vec<(String, Worst, Worst)> = Vec::new();
+    let mut pairs: Vec<(String, [Worst; 2], f64)> = Vec::new();
+    let mut pair = |name: String, our: &[f64], their: &[f64], exact: &[f64]| {
+        let errors = [our, their].map(|values| relative(values, exact));
+        pairs.push((name, errors, oracle.scale(exact)));
+    };
     let ours = tensors(layout, &evaluation.d_params, &oracle.grads);
     for ((name, our, exact), (_, their, _)) in ours.zip(tensors(layout, &theirs, &oracle.grads)) {
-        pairs.push((
-            format!("d {name}"),
-            relative(&our, &exact),
-            relative(&their, &exact),
-        ));
+        pair(format!("d {name}"), &our, &their, &exact);
     }
     let input32 = values(bundle, "grad_input32/x")?;
     if let (Some(input), Some(input32)) = (&oracle.input, &input32) {
-        pairs.push((
-            "d input".to_string(),
-            relative(features(&evaluation.d_input, input), input),
-            relative(input32, input),
-        ));
+        let our = features(&evaluation.d_input, input);
+        pair("d input".to_string(), our, input32, input);
     }
     let mut worst = [0.0_f64; 2];
     let mut elements = 0;
-    for (name, our, their) in &pairs {
-        elements += our.elements;
-        worst[0] = math::max(worst[0], our.error);
-        worst[1] = math::max(worst[1], their.error);
+    for (name, [our, their], scale) in &pairs {
         let ratio = if our.error == 0.0 {
             0.0
         } else {
             our.error / their.error
         };
+        let mut noise = false;
         if let Some(row) = rows.iter_mut().find(|r| r.tensor == *name) {
             row.peer = Some(ratio);
+            noise = row.bound > MEANINGFUL * scale;
         }
+        if !noise {
+            elements += our.elements;
+            worst[0] = math::max(worst[0], our.error);
+            worst[1] = math::max(worst[1], their.error);
+        }
+    }
+    if elements == 0 {
+        let why = "every gradient is nothing but rounding";
+        let row = Row::unchecked(&subject.name, "worst gradient", Link::Peer, why);
+        return Ok(Some(row));
     }
     let bound = math::max(PEER_FACTOR * worst[1], PEER_FLOOR);
     let ratio = worst[0] / bound;

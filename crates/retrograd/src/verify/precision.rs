@@ -52,7 +52,7 @@ use crate::{Kernels, Model, Scalar, parallel};
 const ALPHA: f64 = 1e-4;
 
 /// The share of the scale that a bound may reach before it says nothing.
-const MEANINGFUL: f64 = 0.1;
+pub(super) const MEANINGFUL: f64 = 0.1;
 
 /// The fewest runs whose factor is still of use (k = 18 for n = 1000).
 const FEWEST_RUNS: usize = 8;
