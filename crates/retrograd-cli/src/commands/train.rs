@@ -361,7 +361,10 @@ fn print_summary(summary: &Summary, run: &Path) {
         let text = match value.as_f64() {
             Some(x) if value.is_f64() => number(x),
             _ if value.is_null() || value.is_array() || value.is_object() => continue,
-            _ => log::plain(&value.to_string()).into_owned(),
+            _ => match value.as_str() {
+                Some(text) => log::plain(text).into_owned(),
+                None => value.to_string(),
+            },
         };
         // Which data a measure is from, and which epoch.
         match summary.source(name) {
