@@ -268,7 +268,9 @@ impl Confusion {
             let weight = target.weights.as_ref().map_or(1.0, |w| {
                 f64::from(w[if as_values { row * width } else { row }])
             });
-            self.counts[truth * self.classes + predicted_class(output, 0.0)] += weight;
+            // Of a single class there is no other to choose, whatever its logit.
+            let predicted = predicted_class(output, 0.0).min(self.classes - 1);
+            self.counts[truth * self.classes + predicted] += weight;
         }
         Ok(())
     }
@@ -324,6 +326,14 @@ pub fn predicted_class(outputs: &[f32], threshold: f32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_single_class_is_predicted_whatever_its_logit() {
+        let mut confusion = Confusion::new(1);
+        let target = Target::classes(vec![0, 0]);
+        confusion.add(&[2.0, -1.0], &target).unwrap();
+        assert_eq!(confusion.accuracy(), 1.0);
+    }
 
     #[test]
     fn regression_scores_are_those_of_the_definitions() {

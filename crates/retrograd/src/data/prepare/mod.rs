@@ -615,7 +615,8 @@ impl Preparation {
                 })
                 .collect()),
             TargetRule::Classes { name, labels } => {
-                let class = |row: &[f32]| labels.names[predicted_class(row, 0.0)].clone();
+                let last = labels.names.len() - 1;
+                let class = |row: &[f32]| labels.names[predicted_class(row, 0.0).min(last)].clone();
                 let mut columns =
                     vec![(format!("predicted_{name}"), samples().map(class).collect())];
                 for (c, label) in labels.names.iter().enumerate() {

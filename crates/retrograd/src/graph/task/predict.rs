@@ -162,7 +162,7 @@ impl Trained {
     }
 
     fn class(&self, row: &[f32]) -> &str {
-        &self.classes[predicted_class(row, 0.0)]
+        &self.classes[predicted_class(row, 0.0).min(self.classes.len() - 1)]
     }
 
     fn nodes(
