@@ -26,7 +26,7 @@ use fearless_simd::prelude::*;
 /// Runs an expression compiled for this machine's instruction set. On x86 it is compiled four times, for
 /// AVX-512, AVX2, SSE2 and without vectors: machines that have SSE4.2 and not AVX2 are too few to pay
 /// for a fifth copy of every kernel.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(one_level)))]
 macro_rules! dispatch {
     ($level:expr, $simd:pat => $op:expr) => {{
         let level: $crate::simd::Level = $level;
@@ -40,6 +40,17 @@ macro_rules! dispatch {
             let simd = fearless_simd::Fallback::new();
             $crate::simd::with_level!(simd, $simd => $op)
         }
+    }};
+}
+
+/// With `RUSTFLAGS='--cfg one_level'` kernels are compiled for AVX2 alone, for a developer's build that is
+/// ready sooner (CONTRIBUTING.md).
+#[cfg(all(target_arch = "x86_64", one_level))]
+macro_rules! dispatch {
+    ($level:expr, $simd:pat => $op:expr) => {{
+        let level: $crate::simd::Level = $level;
+        let simd = level.as_avx2().expect("a build with `--cfg one_level` needs AVX2");
+        $crate::simd::with_level!(simd, $simd => $op)
     }};
 }
 
