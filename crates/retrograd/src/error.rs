@@ -67,6 +67,14 @@ pub enum Error {
         /// What to try.
         advice: String,
     },
+    /// A process of a group failed, and with it all.
+    #[error("rank {rank}: {message}")]
+    Process {
+        /// Which.
+        rank: usize,
+        /// Its own error.
+        message: String,
+    },
     /// The user asked to stop (Ctrl-C); the state was saved first.
     #[error("stopped at step {step}; the state is saved")]
     Interrupted {

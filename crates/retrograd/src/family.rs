@@ -104,7 +104,10 @@ impl Family {
     /// Trains the session's experiment.
     pub fn train(&self, session: &mut Session<'_>) -> Result<Summary> {
         match self.train {
-            Some(train) => sources::during(|| train(session)),
+            Some(train) => {
+                let result = sources::during(|| train(session));
+                session.settle(result)
+            }
             None => Err(self.lacks("train", "nothing to train")),
         }
     }

@@ -133,6 +133,7 @@ pub mod family;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 pub mod graph;
+pub mod group;
 pub mod kan;
 pub mod layer;
 pub mod layout;

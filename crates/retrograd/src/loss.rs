@@ -192,6 +192,15 @@ impl Loss {
         Ok(self.evaluate(y, target, d_y))
     }
 
+    /// What a mean loss divides by: the sum of the weights, or the number of targets. 1 for a sum.
+    pub(crate) fn weight(self, target: &Target<f32>) -> f64 {
+        match (self, &target.weights) {
+            (Loss::SumSquares, _) => 1.0,
+            (_, Some(weights)) => weights.iter().map(|&w| f64::from(w)).sum(),
+            (_, None) => target.len() as f64,
+        }
+    }
+
     /// The loss, and its gradient with respect to the output where asked for. Lengths are trusted, as
     /// [`check_lengths`](Loss::check_lengths) has seen them.
     pub fn evaluate<T: Scalar>(self, y: &[T], target: &Target<T>, d_y: Option<&mut [T]>) -> T {

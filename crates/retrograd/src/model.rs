@@ -34,6 +34,9 @@ pub struct Pass {
     pub key: Key,
     /// Fast or reference kernels.
     pub kernels: Kernels,
+    /// The place of the first sample (row, patch, graph) in the whole batch, where this is a shard of
+    /// it: what is drawn for a sample doesn't depend on how the batch is cut.
+    pub first: usize,
 }
 
 impl Pass {
@@ -43,6 +46,7 @@ impl Pass {
             training: true,
             key,
             kernels: Kernels::Fast,
+            first: 0,
         }
     }
 
@@ -52,7 +56,13 @@ impl Pass {
             training: false,
             key: Key::new(0),
             kernels: Kernels::Fast,
+            first: 0,
         }
+    }
+
+    /// The same for samples that begin there in the whole batch.
+    pub fn from(self, first: usize) -> Self {
+        Pass { first, ..self }
     }
 
     /// The same with the reference kernels.
@@ -233,6 +243,12 @@ pub trait Model: Send + Sync {
     /// The length of a row of the output, where outputs are rows that a class number belongs to.
     fn row_width(&self) -> Option<usize> {
         None
+    }
+
+    /// Whether a sample's output in training depends on the other samples of its batch (batch norm):
+    /// shards of a batch are then computed side by side, and exchange what they need.
+    fn couples_samples(&self) -> bool {
+        false
     }
 
     /// The same batch in another scalar.

@@ -132,6 +132,64 @@ pub(crate) fn isolated<R: Send>(jobs: usize, work: impl Fn(usize) -> R + Send + 
         .collect()
 }
 
+/// Runs independent jobs, as many at once as there are threads, each alone on its own: what is parallel
+/// inside a job stays there. Results come in the order of the jobs.
+pub(crate) fn apart<R: Send>(jobs: usize, work: impl Fn(usize) -> R + Send + Sync) -> Vec<R> {
+    let mut results: Vec<Option<R>> = (0..jobs).map(|_| None).collect();
+    for_each_mut(&mut results, true, |job, result| {
+        *result = Some(pool::alone(|| work(job)));
+    });
+    let results = results.into_iter();
+    results.map(|r| r.expect("every job ran")).collect()
+}
+
+/// Whether the system starts so many threads at once, beside those that there are.
+pub(crate) fn can_start(threads: usize) -> bool {
+    if threads > pool::room_for_stacks() {
+        return false;
+    }
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let ended = std::sync::Mutex::new(ended);
+    std::thread::scope(|scope| {
+        let wait = || {
+            // Until the other end is gone.
+            let _ = ended.lock().map(|ended| ended.recv());
+        };
+        let start = |_| std::thread::Builder::new().spawn_scoped(scope, wait);
+        let all = (0..threads).map(start).all(|started| started.is_ok());
+        drop(end);
+        all
+    })
+}
+
+/// Runs jobs that wait for each other, all at once, each alone on a thread of its own, while `conduct`
+/// runs here. Results come in the order of the jobs.
+///
+/// # Panics
+/// Where a job does, once all have ended; where the system refuses a thread ([`can_start`]).
+pub(crate) fn conducted<R: Send>(
+    jobs: usize,
+    work: impl Fn(usize) -> R + Send + Sync,
+    conduct: impl FnOnce(),
+) -> Vec<R> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let start = |job| scope.spawn(move || pool::alone(|| work(job)));
+        let started: Vec<_> = (0..jobs).map(start).collect();
+        conduct();
+        let join = |job: std::thread::ScopedJoinHandle<'_, R>| match job.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        started.into_iter().map(join).collect()
+    })
+}
+
+/// [`conducted`] by nobody.
+pub(crate) fn beside<R: Send>(jobs: usize, work: impl Fn(usize) -> R + Send + Sync) -> Vec<R> {
+    conducted(jobs, work, || {})
+}
+
 /// Work beside the computation: reading ahead from a disk. It must not decide *what* is computed,
 /// only that it is there in time.
 pub(crate) fn background(

@@ -393,6 +393,12 @@ impl Batches {
         &self.order[start..end]
     }
 
+    /// How many they are.
+    pub fn len_of_step(&self, step: u64) -> usize {
+        let start = (step % self.per_epoch()) as usize * self.size;
+        self.size.min(self.order.len() - start)
+    }
+
     fn arrange(&mut self, epoch: u64) {
         self.epoch = epoch;
         if let Some(key) = self.key {

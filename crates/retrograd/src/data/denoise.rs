@@ -9,6 +9,7 @@
 //!   are replaced by a neighbour; the loss compares with their true values, and only there. One
 //!   blind spot is drawn in every cell of a grid, so they don't gather.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -227,21 +228,38 @@ impl DenoiseBatches {
         inputs: &mut Vec<f32>,
         target: &mut Target<f32>,
     ) -> Result<()> {
+        let all = 0..self.patches.batch_size();
+        self.part(step, all, inputs, target)
+    }
+
+    /// Some patches of it.
+    pub fn part(
+        &mut self,
+        step: u64,
+        patches: Range<usize>,
+        inputs: &mut Vec<f32>,
+        target: &mut Target<f32>,
+    ) -> Result<()> {
         let batch = self.patches.batch(step)?;
         let pixels = self.size * self.size;
+        let of = patches.start * pixels..patches.end * pixels;
+        let from = &batch.inputs[of.clone()];
         inputs.clear();
-        inputs.extend_from_slice(&batch.inputs);
+        inputs.extend_from_slice(from);
         target.classes.clear();
         target.values.clear();
         match self.method {
             Method::Supervised => {
-                target.values.extend_from_slice(&batch.targets);
+                target.values.extend_from_slice(&batch.targets[of]);
                 target.weights = None;
             }
             Method::Noise2noise => {
-                target.values.extend_from_slice(&batch.targets);
+                target.values.extend_from_slice(&batch.targets[of]);
                 target.weights = None;
                 let mut stream = self.key.step(step).stream();
+                for _ in 0..patches.start {
+                    stream.below(2);
+                }
                 for (input, target) in inputs
                     .chunks_exact_mut(pixels)
                     .zip(target.values.chunks_exact_mut(pixels))
@@ -252,7 +270,7 @@ impl DenoiseBatches {
                 }
             }
             Method::Noise2void => {
-                target.values.extend_from_slice(&batch.inputs);
+                target.values.extend_from_slice(from);
                 let weights = target.weights.get_or_insert_default();
                 weights.resize(inputs.len(), 0.0);
                 for (i, (input, weights)) in inputs
@@ -260,8 +278,8 @@ impl DenoiseBatches {
                     .zip(weights.chunks_exact_mut(pixels))
                     .enumerate()
                 {
-                    let truth = &batch.inputs[i * pixels..(i + 1) * pixels];
-                    let key = self.key.step(step).index(i as u64);
+                    let truth = &from[i * pixels..(i + 1) * pixels];
+                    let key = self.key.step(step).index((patches.start + i) as u64);
                     self.blind.apply(key, self.size, truth, input, weights);
                 }
             }

@@ -242,6 +242,15 @@ impl TensorFile {
         digest.finish()
     }
 
+    /// The bytes of that file.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let (metadata, tensors) = self.parts();
+        let (header, tensors) = encode(&metadata, tensors);
+        let mut bytes = Vec::new();
+        write_parts(&mut bytes, &header, &tensors).expect("a vector takes every byte");
+        bytes
+    }
+
     fn parts(&self) -> (BTreeMap<String, String>, Vec<Raw<'_>>) {
         let tensors = self.tensors.iter().map(|t| {
             let dtype = match t.values {

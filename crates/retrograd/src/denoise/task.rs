@@ -1,6 +1,7 @@
 //! A denoiser as the training loop sees it.
 
 use crate::math;
+use std::ops::Range;
 use std::path::Path;
 
 use serde_json::json;
@@ -331,12 +332,33 @@ impl Task for DenoiseTask {
     }
 
     fn batch(&mut self, step: u64, example: &mut Option<Example<Network>>) -> Result<()> {
+        self.part(step, 0..self.sizes[0], example)
+    }
+
+    fn samples(&self, _: u64) -> Option<usize> {
+        Some(self.sizes[0])
+    }
+
+    fn shard_of(&self) -> (&'static str, usize) {
+        ("patches", 1)
+    }
+
+    fn part(
+        &mut self,
+        step: u64,
+        samples: Range<usize>,
+        example: &mut Option<Example<Network>>,
+    ) -> Result<()> {
         let example = example.get_or_insert_with(|| Example {
             input: Vec::new(),
             target: Target::default(),
         });
         self.train
-            .batch(step, &mut example.input, &mut example.target)
+            .part(step, samples, &mut example.input, &mut example.target)
+    }
+
+    fn only(&mut self, samples: Range<usize>) {
+        self.train.patches().only(samples);
     }
 
     fn demand(&self, train: &TrainSpec) -> Demand<'_> {

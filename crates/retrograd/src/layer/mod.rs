@@ -271,6 +271,11 @@ pub(crate) trait Describe {
         None
     }
 
+    /// Whether a sample's output in training depends on the others of its batch.
+    fn couples(&self) -> bool {
+        false
+    }
+
     /// Lets running statistics follow a training step.
     fn absorb(&mut self, saved: &Saved<f32>, samples: usize) {
         let _ = (saved, samples);

@@ -1,5 +1,6 @@
 //! Automata in the training loop: the five experiments and your own patterns.
 
+use std::ops::Range;
 use std::path::Path;
 
 use serde_json::json;
@@ -29,6 +30,8 @@ pub struct LogicTask {
     start: Vec<f32>,
     fire: Option<Vec<bool>>,
     goal: Vec<f32>,
+    /// The step that they are of, where shards of it are asked for one by one.
+    drawn: Option<u64>,
     /// The gates as they were chosen at the last evaluation, and their program.
     ops: Vec<u8>,
     program: Option<Program>,
@@ -63,6 +66,7 @@ impl LogicTask {
             start: Vec::new(),
             fire: None,
             goal: Vec::new(),
+            drawn: None,
             ops: Vec::new(),
             program: None,
             grid,
@@ -224,29 +228,55 @@ impl Task for LogicTask {
     }
 
     fn batch(&mut self, step: u64, example: &mut Option<Example<LogicCa>>) -> Result<()> {
-        self.draw(step);
+        self.part(step, 0..self.batch, example)
+    }
+
+    fn samples(&self, _: u64) -> Option<usize> {
+        Some(self.batch)
+    }
+
+    fn shard_of(&self) -> (&'static str, usize) {
+        ("grids", 1)
+    }
+
+    fn part(
+        &mut self,
+        step: u64,
+        samples: Range<usize>,
+        example: &mut Option<Example<LogicCa>>,
+    ) -> Result<()> {
+        // Once for all shards of a batch.
+        if self.drawn != Some(step) || samples.len() == self.batch {
+            self.draw(step);
+            self.drawn = Some(step);
+        }
         let [height, width] = self.data.grid;
         let channels = self.model.spec().channels;
         let read = self.data.read_channels();
+        let of = |per_cell: usize| {
+            let grid = height * width * per_cell;
+            samples.start * grid..samples.end * grid
+        };
+        let (start, goals) = (&self.start[of(channels)], &self.goal[of(read)]);
         match example {
-            Some(example) => {
-                example.input.state.copy_from_slice(&self.start);
+            Some(example) if example.input.batch == samples.len() => {
+                example.input.state.copy_from_slice(start);
                 if let (Some(to), Some(from)) = (&mut example.input.fire, &self.fire) {
                     to.copy_from_slice(from);
                 }
                 if self.data.target == Goal::Life {
                     let cells = example.target.values.chunks_exact_mut(channels);
-                    for (cell, goal) in cells.zip(self.goal.chunks_exact(read)) {
+                    for (cell, goal) in cells.zip(goals.chunks_exact(read)) {
                         cell[..read].copy_from_slice(goal);
                     }
                 }
             }
-            None => {
-                let size = [self.batch, height, width];
-                let (start, fire) = (self.start.clone(), self.fire.clone());
+            _ => {
+                let size = [samples.len(), height, width];
+                let (start, fire) = (start.to_vec(), self.fire.clone());
                 *example = Some(Example {
                     input: LogicBatch::new(&self.model, start, size, fire)?,
-                    target: channel_target(&self.goal, read, channels),
+                    target: channel_target(goals, read, channels),
                 });
             }
         }

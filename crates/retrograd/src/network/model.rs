@@ -311,6 +311,10 @@ impl Model for Network {
         (self.output_shape().len() == 1).then(|| self.output_len())
     }
 
+    fn couples_samples(&self) -> bool {
+        self.places.iter().any(|place| place.layer.couples())
+    }
+
     fn plan_text(&self) -> String {
         let plan = self.plan(true, false, true);
         plan.text(&self.places, &self.layout)

@@ -41,7 +41,7 @@ pub fn threads() -> usize {
 /// Runs a closure on a thread of a pool: here, if this is one. Many short parallel parts in a row go
 /// faster inside than each with its own way into the pool.
 pub fn within<R: Send>(run: impl FnOnce() -> R + Send) -> R {
-    if rayon::current_thread_index().is_some() {
+    if ALONE.get() || rayon::current_thread_index().is_some() {
         return run();
     }
     match everywhere() {
@@ -133,7 +133,7 @@ pub(super) fn build(
 /// The threads that the address space has room for, where it is limited (`ulimit -v`): half of what
 /// is left, since the work itself needs some. A thread that starts where nothing is left can't be
 /// refused any more: its first allocations end the process.
-fn room_for_stacks() -> usize {
+pub(super) fn room_for_stacks() -> usize {
     /// 2 MiB of stack, and the 64 MiB, aligned, that glibc's allocator reserves for a new thread.
     const THREAD: u64 = (2 + 2 * 64) << 20;
     let left = crate::budget::address_space().unwrap_or(u64::MAX);

@@ -76,6 +76,10 @@ pub struct TrainSpec {
     /// `sum_squares` added.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub accumulate: u64,
+    /// Parts that a batch is cut into, for processes to share; their gradients are computed alone and
+    /// added along a fixed tree, so that any number of processes gives the same bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shards: Option<usize>,
     /// Update a tensor once its gradient is complete, on the CPU; the same bits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fused_updates: bool,
@@ -142,6 +146,7 @@ impl Default for TrainSpec {
             clip: None,
             clip_element: None,
             accumulate: 1,
+            shards: None,
             fused_updates: false,
             freeze: Vec::new(),
             weights: None,
@@ -166,6 +171,7 @@ impl TrainSpec {
             ("train.early_stopping", self.early_stopping.unwrap_or(1)),
             ("train.stop_after", self.stop_after.unwrap_or(1)),
             ("train.batch", self.batch.unwrap_or(1) as u64),
+            ("train.shards", self.shards.unwrap_or(1) as u64),
         ] {
             if value == 0 {
                 return Err(Error::invalid(what, 0, "at least 1"));
@@ -208,6 +214,12 @@ impl TrainSpec {
                 format!("clip = {clip}"),
                 "the norm of the gradient is known when its last tensor is, and the first are \
                  updated by then (clip_element works)",
+            );
+        }
+        if let Some(shards) = self.shards {
+            return refused(
+                format!("shards = {shards}"),
+                "a gradient is complete when those of all shards are added",
             );
         }
         if self.accumulate > 1 {

@@ -14,12 +14,14 @@ mod saving;
 use super::checkpoint::{Best, Progress, take_weights};
 use super::folder::{MetricsFile, RunFolder};
 use super::report;
+use super::shards::{Asked, Shards};
 use super::step::{BadNumber, Clip, Lesson, StepError, Stepped, Stepper};
 use super::{
     Accelerator, Arrived, Carried, Digests, Event, Example, Experiment, Findings, Mode, Observer,
     OnNan, Placement, Record, Source, Specimen, Start, Summary, Task, TensorFile, TrainSpec,
     Verification,
 };
+use crate::group::{Alone, Frame, Group, meet};
 use crate::rng::Key;
 use crate::verify::{self, Link, Report, Row};
 use crate::{Buffer, Error, Loss, Model, Pass, Result, Target};
@@ -33,6 +35,9 @@ pub(super) struct Fit<'a, T: Task> {
     stop: Option<&'a AtomicBool>,
 
     stepper: Stepper<T::Model>,
+    /// The processes that share the work, and the shards of a batch.
+    group: &'a dyn Group,
+    shards: Option<Shards<'a, T::Model>>,
     /// Where steps are computed, if not here, and the step that it began with.
     accelerator: Option<Box<dyn Accelerator<T::Model>>>,
     accelerated_from: u64,
@@ -96,6 +101,8 @@ impl<'a, T: Task> Fit<'a, T> {
             best_changed: true,
             task,
             stepper,
+            group: &Alone,
+            shards: None,
             accelerator: None,
             accelerated_from: 0,
             carried: Carried::default(),
@@ -146,6 +153,20 @@ impl<'a, T: Task> Fit<'a, T> {
                 "1 with --mode native; --mode hybrid accumulates",
             ));
         }
+        if let Some(shards) = self.spec.shards {
+            let refused = match (made.mode(), self.task.model().couples_samples()) {
+                (Mode::Native, _) => Some(("--mode native", "--mode hybrid")),
+                (_, true) => Some(("batch norm on a GPU", "--device cpu, or another norm")),
+                _ => None,
+            };
+            if let Some((with, instead)) = refused {
+                return Err(Error::invalid(
+                    "train.shards",
+                    format!("{shards} with {with}"),
+                    format!("{instead}: the shards of a batch are added on the CPU"),
+                ));
+            }
+        }
         let mode = match made.mode() {
             Mode::Native => "native",
             Mode::Hybrid => "hybrid, the optimizer on the CPU",
@@ -154,6 +175,41 @@ impl<'a, T: Task> Fit<'a, T> {
         self.accelerator = Some(made);
         self.accelerated_from = self.progress.step;
         Ok(())
+    }
+
+    /// Shares the work of every batch with the processes of a group.
+    pub(super) fn share(&mut self, shards: Option<usize>, group: &'a dyn Group) {
+        self.group = group;
+        self.shards = shards.map(|shards| Shards::new(shards, group));
+        if let (Some(shards), Some(samples)) = (&self.shards, self.task.samples(0)) {
+            self.task.only(shards.own_samples(samples));
+        }
+    }
+
+    /// That all processes have the same before them.
+    pub(super) fn compare(&self) -> Result<()> {
+        if self.group.size() == 1 {
+            return Ok(());
+        }
+        let own = format!(
+            "{}\n{} steps an epoch, {} parameters, step {}, contract {}",
+            self.experiment.to_toml(),
+            self.task.steps_per_epoch(),
+            self.stepper.params.len(),
+            self.progress.step,
+            super::CONTRACT,
+        );
+        let met = meet(self.group, Frame::Fine(own.as_bytes()))?;
+        match met.iter().position(|other| *other != met[0]) {
+            None => Ok(()),
+            Some(rank) => Err(Error::refused(
+                "processes",
+                format!(
+                    "rank {rank} has another experiment, data of another size or another version \
+                     than rank 0; give all the same files"
+                ),
+            )),
+        }
     }
 
     pub(super) fn run(mut self) -> Result<Summary> {
@@ -208,6 +264,14 @@ impl<'a, T: Task> Fit<'a, T> {
     }
 
     fn is_stopped(&self) -> bool {
+        match &self.shards {
+            // When all know of it.
+            Some(shards) if self.group.size() > 1 => shards.stopped,
+            _ => self.asked_to_stop(),
+        }
+    }
+
+    fn asked_to_stop(&self) -> bool {
         self.stop.is_some_and(|stop| stop.load(Ordering::SeqCst))
     }
 
@@ -317,6 +381,10 @@ impl<'a, T: Task> Fit<'a, T> {
         let mut value = 0.0;
         for i in 0..batches {
             let step = first + i;
+            if self.shards.is_some() {
+                value += self.shard_gradients(loss, key, step, share, i > 0)? / batches as f64;
+                continue;
+            }
             let start = Instant::now();
             self.task.batch(step, &mut self.example)?;
             self.progress.loading += start.elapsed().as_secs_f64();
@@ -347,6 +415,30 @@ impl<'a, T: Task> Fit<'a, T> {
             loss: value + penalty,
         });
         Ok(())
+    }
+
+    /// Loss and gradient of a batch that is cut into shards.
+    fn shard_gradients(
+        &mut self,
+        loss: Loss,
+        key: Key,
+        step: u64,
+        share: f32,
+        add: bool,
+    ) -> Result<f64> {
+        let asked = Asked {
+            loss,
+            key,
+            step,
+            share,
+            add,
+            stop: self.asked_to_stop(),
+        };
+        let shards = self.shards.as_mut().expect("where there are shards");
+        let accelerator = self.accelerator.as_mut();
+        let value = shards.gradient(self.task, &mut self.stepper, accelerator, &asked);
+        self.progress.loading += std::mem::take(&mut shards.loading);
+        value
     }
 
     /// One step on one batch, tensors updated as their gradients are complete.
@@ -544,6 +636,9 @@ impl<'a, T: Task> Fit<'a, T> {
         if self.is_stopped() {
             let step = self.progress.step;
             return Err(Error::Interrupted { step });
+        }
+        if self.group.rank() > 0 {
+            return Ok(Summary::default());
         }
         let mut summary = self.figures(per_epoch)?;
         let weights = self.best_file()?;

@@ -18,6 +18,7 @@ mod network;
 mod paths;
 mod report;
 mod session;
+mod shards;
 mod step;
 mod task;
 #[cfg(test)]

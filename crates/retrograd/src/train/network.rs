@@ -2,6 +2,7 @@
 //! are short forms of a network (`kan`) build the network and hand it over.
 
 use crate::math;
+use std::ops::Range;
 use std::path::Path;
 
 use serde_json::json;
@@ -404,7 +405,25 @@ impl Task for NetworkTask {
     }
 
     fn batch(&mut self, step: u64, example: &mut Option<Example<Network>>) -> Result<()> {
-        let samples = self.data.batches.of_step(step);
+        let all = 0..self.data.batches.of_step(step).len();
+        self.part(step, all, example)
+    }
+
+    fn samples(&self, step: u64) -> Option<usize> {
+        Some(self.data.batches.len_of_step(step))
+    }
+
+    fn shard_of(&self) -> (&'static str, usize) {
+        ("rows", 16)
+    }
+
+    fn part(
+        &mut self,
+        step: u64,
+        samples: Range<usize>,
+        example: &mut Option<Example<Network>>,
+    ) -> Result<()> {
+        let samples = &self.data.batches.of_step(step)[samples];
         let example = example.get_or_insert_with(|| Example {
             input: Vec::new(),
             target: Target::default(),

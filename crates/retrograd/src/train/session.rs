@@ -5,14 +5,16 @@ use std::sync::atomic::AtomicBool;
 
 use super::fit::Fit;
 use super::folder::RunFolder;
-use super::{Experiment, Findings, Observer, Placement, Quiet, Summary, Task};
-use crate::{Model, Result, budget, simd};
+use super::{Experiment, Findings, Observer, Placement, Quiet, Summary, Task, shards};
+use crate::group::{Alone, Frame, Group, meet};
+use crate::{Error, Model, Result, budget, simd};
 
 /// One run of an experiment.
 pub struct Session<'a> {
     experiment: Experiment,
     folder: Place,
     placement: Placement,
+    group: Option<&'a dyn Group>,
     verify: bool,
     stop: Option<&'a AtomicBool>,
     observer: Option<&'a mut (dyn Observer + Send)>,
@@ -35,6 +37,7 @@ impl<'a> Session<'a> {
             experiment,
             folder: Place::Memory,
             placement: Placement::Cpu,
+            group: None,
             verify: false,
             stop: None,
             observer: None,
@@ -60,6 +63,13 @@ impl<'a> Session<'a> {
     /// Where steps are computed.
     pub fn placed(mut self, placement: Placement) -> Self {
         self.placement = placement;
+        self
+    }
+
+    /// The processes that share the work. Every one of them makes the same session of the same
+    /// experiment; files are rank 0's, and so is the summary.
+    pub fn in_group(mut self, group: &'a dyn Group) -> Self {
+        self.group = Some(group);
         self
     }
 
@@ -149,8 +159,20 @@ impl<'a> Session<'a> {
             Some(observer) => observer,
             None => &mut quiet,
         };
+        let shards = shards::choose(task, &self.experiment.train, self.group)?;
+        if let Some(shards) = shards {
+            self.experiment.train.shards = Some(shards);
+            self.experiment.train.check()?;
+        }
+        let group = self.group.unwrap_or(&Alone);
+        if group.rank() > 0
+            && let Place::New(_) = self.folder
+        {
+            self.folder = Place::Memory;
+        }
         let resume = matches!(self.folder, Place::Resume(_));
         let mut fit = Fit::new(&self.experiment, task, observer, self.stop, resume)?;
+        fit.share(shards, group);
         fit.verify = self.verify;
         fit.kept = self.kept.as_deref_mut();
         fit.added = self.added.clone();
@@ -161,10 +183,33 @@ impl<'a> Session<'a> {
                 fit.begin_in(RunFolder::create(path, &self.experiment)?)?;
             }
             Place::Resume(path) => {
-                fit.resume_in(RunFolder::open(path)?)?;
+                if group.rank() == 0 {
+                    fit.resume_in(RunFolder::open(path)?)?;
+                }
+                fit.spread()?;
                 fit.accelerate(&self.placement)?;
             }
         }
+        fit.compare()?;
         fit.run()
+    }
+
+    /// What came out at all processes: where one of them failed on its own, all do.
+    pub(crate) fn settle(&self, result: Result<Summary>) -> Result<Summary> {
+        let Some(group) = self.group.filter(|group| group.size() > 1) else {
+            return result;
+        };
+        let met = match &result {
+            // They know already.
+            Err(Error::Process { .. } | Error::Interrupted { .. }) => return result,
+            Err(error) => meet(group, Frame::Failed(error)),
+            Ok(_) => meet(group, Frame::Fine(&[])),
+        };
+        match (met, result) {
+            // The error itself says more than its text.
+            (Err(Error::Process { rank, .. }), Err(own)) if rank == group.rank() => Err(own),
+            (Err(error), _) => Err(error),
+            (Ok(_), result) => result,
+        }
     }
 }

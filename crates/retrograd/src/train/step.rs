@@ -198,55 +198,60 @@ impl<M: Model> Stepper<M> {
         share: f32,
         add: bool,
     ) -> Result<f64> {
+        let mut grads = std::mem::take(&mut self.grads);
+        let value = self.differentiate(model, lesson, share, add, &mut grads);
+        self.grads = grads;
+        let value = value?;
+        self.note_loss(value, add);
+        Ok(value)
+    }
+
+    /// Loss and gradient of a shard of a batch, the gradient elsewhere than in the stepper's own.
+    pub(super) fn gradient_into(
+        &mut self,
+        model: &M,
+        lesson: &Lesson<'_, M>,
+        share: f32,
+        grads: &mut [f32],
+    ) -> Result<f64> {
+        self.differentiate(model, lesson, share, false, grads)
+    }
+
+    /// A loss that is not finite is the error of the update that follows.
+    pub(super) fn note_loss(&mut self, value: f64, add: bool) {
         if !add {
             self.bad = None;
         }
-        let value = self.loss_of(model, lesson)?;
         if !value.is_finite() {
-            self.bad
-                .get_or_insert_with(|| BadNumber::new("the loss", value));
-            return Ok(value);
+            let bad = || BadNumber::new("the loss", value);
+            self.bad.get_or_insert_with(bad);
         }
-        if share != 1.0 {
-            for d in &mut self.d_output {
-                *d *= share;
-            }
-        }
-        model.backward(
-            &self.params,
-            lesson.input,
-            lesson.pass,
-            &mut self.tape,
-            &self.d_output,
-            Grads {
-                params: Some(&mut self.grads),
-                input: None,
-                accumulate: add,
-            },
-        );
-        Ok(value)
+    }
+
+    fn differentiate(
+        &mut self,
+        model: &M,
+        lesson: &Lesson<'_, M>,
+        share: f32,
+        add: bool,
+        grads: &mut [f32],
+    ) -> Result<f64> {
+        let memory = Memory {
+            image_loss: &mut self.image_loss,
+            d_output: &mut self.d_output,
+            tape: &mut self.tape,
+        };
+        differentiate(model, &self.params, lesson, memory, share, add, grads)
     }
 
     /// Forward and loss, with the gradient of the output.
     fn loss_of(&mut self, model: &M, lesson: &Lesson<'_, M>) -> Result<f64> {
-        model.check_input(lesson.input)?;
-        model.forward(&self.params, lesson.input, lesson.pass, &mut self.tape);
-        let (output, target) = (model.output(&self.tape), lesson.target);
-        lesson.loss.check_lengths(output.len(), target)?;
-        if lesson.loss == Loss::CrossEntropy {
-            check_rows(model.row_width(), output.len(), target.classes.len())?;
-        }
-        self.d_output.resize(output.len(), 0.0);
-        let value = lesson
-            .loss
-            .evaluate(output, target, Some(&mut self.d_output));
-        let mut value = f64::from(value);
-        if let Some(terms) = &mut self.image_loss {
-            // Values, too, where the loss itself compares with something else.
-            Loss::Mse.check_lengths(output.len(), target)?;
-            value += terms.evaluate(output, &target.values, Some(&mut self.d_output));
-        }
-        Ok(value)
+        let memory = Memory {
+            image_loss: &mut self.image_loss,
+            d_output: &mut self.d_output,
+            tape: &mut self.tape,
+        };
+        loss_of(model, &self.params, lesson, memory)
     }
 
     /// The same with the loss and the gradient computed elsewhere, from the parameters.
@@ -392,6 +397,132 @@ impl<M: Model> Stepper<M> {
     pub fn grads(&self) -> &[f32] {
         &self.grads
     }
+}
+
+/// What forward, loss and backward of one batch work in.
+struct Memory<'a, M: Model> {
+    image_loss: &'a mut Option<ImageLoss>,
+    d_output: &'a mut Vec<f32>,
+    tape: &'a mut M::Tape<f32>,
+}
+
+/// The same, owned, with a gradient: what a shard has that is computed beside others.
+pub(super) struct Work<M: Model> {
+    pub image_loss: Option<ImageLoss>,
+    pub grads: Vec<f32>,
+    d_output: Vec<f32>,
+    pub tape: M::Tape<f32>,
+}
+
+impl<M: Model> Default for Work<M> {
+    fn default() -> Self {
+        Work {
+            image_loss: None,
+            grads: Vec::new(),
+            d_output: Vec::new(),
+            tape: Default::default(),
+        }
+    }
+}
+
+/// Loss and gradient of a shard in memory of its own. Of a loss that is not finite, too: other shards may
+/// wait for what this one says in its backward pass.
+pub(super) fn gradient_of<M: Model>(
+    model: &M,
+    params: &[f32],
+    lesson: &Lesson<'_, M>,
+    share: f32,
+    work: &mut Work<M>,
+) -> Result<f64> {
+    let memory = Memory {
+        image_loss: &mut work.image_loss,
+        d_output: &mut work.d_output,
+        tape: &mut work.tape,
+    };
+    let value = loss_of(model, params, lesson, memory)?;
+    let wanted = Grads::params(&mut work.grads);
+    let (tape, d_output) = (&mut work.tape, &mut work.d_output);
+    backward_of(model, params, lesson, tape, d_output, share, wanted);
+    Ok(value)
+}
+
+/// Forward and loss, with the gradient of the output.
+fn loss_of<M: Model>(
+    model: &M,
+    params: &[f32],
+    lesson: &Lesson<'_, M>,
+    memory: Memory<'_, M>,
+) -> Result<f64> {
+    let Memory {
+        image_loss,
+        d_output,
+        tape,
+    } = memory;
+    model.check_input(lesson.input)?;
+    model.forward(params, lesson.input, lesson.pass, tape);
+    let (output, target) = (model.output(tape), lesson.target);
+    lesson.loss.check_lengths(output.len(), target)?;
+    if lesson.loss == Loss::CrossEntropy {
+        check_rows(model.row_width(), output.len(), target.classes.len())?;
+    }
+    d_output.resize(output.len(), 0.0);
+    let mut value = f64::from(lesson.loss.evaluate(output, target, Some(d_output)));
+    if let Some(terms) = image_loss {
+        // Values, too, where the loss itself compares with something else.
+        Loss::Mse.check_lengths(output.len(), target)?;
+        value += terms.evaluate(output, &target.values, Some(d_output));
+    }
+    Ok(value)
+}
+
+/// Loss and gradient; of a loss that is not finite there is no gradient.
+fn differentiate<M: Model>(
+    model: &M,
+    params: &[f32],
+    lesson: &Lesson<'_, M>,
+    memory: Memory<'_, M>,
+    share: f32,
+    add: bool,
+    grads: &mut [f32],
+) -> Result<f64> {
+    let Memory {
+        image_loss,
+        d_output,
+        tape,
+    } = memory;
+    let forward = Memory {
+        image_loss,
+        d_output: &mut *d_output,
+        tape: &mut *tape,
+    };
+    let value = loss_of(model, params, lesson, forward)?;
+    if value.is_finite() {
+        let wanted = Grads {
+            params: Some(grads),
+            input: None,
+            accumulate: add,
+        };
+        backward_of(model, params, lesson, tape, d_output, share, wanted);
+    }
+    Ok(value)
+}
+
+/// Backward, from the gradient of the output that the loss has left, scaled.
+fn backward_of<M: Model>(
+    model: &M,
+    params: &[f32],
+    lesson: &Lesson<'_, M>,
+    tape: &mut M::Tape<f32>,
+    d_output: &mut [f32],
+    share: f32,
+    wanted: Grads<'_, f32>,
+) {
+    if share != 1.0 {
+        for d in d_output.iter_mut() {
+            *d *= share;
+        }
+    }
+    model.backward(params, lesson.input, lesson.pass, tape, d_output, wanted);
 }
 
 /// What happens to a range whose gradient is complete.

@@ -1,5 +1,6 @@
 //! What the loop trains.
 
+use std::ops::Range;
 use std::path::Path;
 
 use super::TrainSpec;
@@ -144,6 +145,33 @@ pub trait Task {
     /// The batch of a step, counted from 0 over the whole run. The memory of `example`, left by an
     /// earlier call, is reused: after the first step nothing is allocated.
     fn batch(&mut self, step: u64, example: &mut Option<Example<Self::Model>>) -> Result<()>;
+
+    /// Samples in the batch of a step, where it can be cut into shards of some of them.
+    fn samples(&self, step: u64) -> Option<usize> {
+        let _ = step;
+        None
+    }
+
+    /// What samples are: their name, and the fewest that are worth a shard of their own.
+    fn shard_of(&self) -> (&'static str, usize) {
+        ("samples", 1)
+    }
+
+    /// Some samples of the batch of a step, as [`Task::batch`] has them at these places.
+    fn part(
+        &mut self,
+        step: u64,
+        samples: Range<usize>,
+        example: &mut Option<Example<Self::Model>>,
+    ) -> Result<()> {
+        let _ = samples;
+        self.batch(step, example)
+    }
+
+    /// No other samples of batches than these will be asked for: others need not be read.
+    fn only(&mut self, samples: Range<usize>) {
+        let _ = samples;
+    }
 
     /// Whether [`Task::adapt`] does something after this epoch, counted from 1.
     fn adapts(&self, epoch: u64) -> bool {

@@ -14,7 +14,8 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
 use super::image::{Image, ImageFile, Rect};
 use super::normalise::Normalisation;
@@ -193,9 +194,15 @@ struct Sampler {
     spec: PatchSpec,
     key: Key,
     targets: bool,
+    /// The patches of a batch that are wanted; all where it isn't said.
+    only: OnceLock<Range<usize>>,
 }
 
 impl Sampler {
+    fn wants(&self, patch: usize) -> bool {
+        self.only.get().is_none_or(|only| only.contains(&patch))
+    }
+
     fn draw(&self, step: u64, index: usize) -> Draw {
         let mut stream = self.key.step(step).index(index as u64).stream();
         let places = *self.places_up_to.last().expect("at least one scene");
@@ -244,6 +251,9 @@ impl Sampler {
         if self.targets {
             let PatchBatch { inputs, targets } = batch;
             parallel::for_each_chunk2(inputs, pixels, targets, pixels, true, |i, input, target| {
+                if !self.wants(i) {
+                    return;
+                }
                 let draw = self.draw(step, i);
                 let scene = &self.scenes[draw.scene];
                 cut(&scene.input, draw, input);
@@ -251,6 +261,9 @@ impl Sampler {
             });
         } else {
             parallel::for_each_chunk(&mut batch.inputs, pixels, true, |i, input| {
+                if !self.wants(i) {
+                    return;
+                }
                 let draw = self.draw(step, i);
                 cut(&self.scenes[draw.scene].input, draw, input);
             });
@@ -264,7 +277,9 @@ impl Sampler {
         let mut targets = batch.targets.chunks_exact_mut(pixels);
         for (i, input) in batch.inputs.chunks_exact_mut(pixels).enumerate() {
             let target = targets.next().unwrap_or_default();
-            self.read_one(self.draw(step, i), scratch, input, target)?;
+            if self.wants(i) {
+                self.read_one(self.draw(step, i), scratch, input, target)?;
+            }
         }
         Ok(())
     }
@@ -320,7 +335,8 @@ fn orient(patch: &[f32], stride: usize, size: usize, orientation: usize, out: &m
 
 #[derive(Debug)]
 enum Way {
-    Held(PatchBatch),
+    /// The batch of a step.
+    Held(Option<u64>, PatchBatch),
     Streamed(stream::ReadAhead),
 }
 
@@ -400,9 +416,10 @@ impl Patches {
             spec,
             key: Key::new(spec.seed).purpose(purpose),
             targets,
+            only: OnceLock::new(),
         });
         let way = if held {
-            Way::Held(PatchBatch::default())
+            Way::Held(None, PatchBatch::default())
         } else {
             Way::Streamed(stream::ReadAhead::new(sampler.clone())?)
         };
@@ -431,7 +448,7 @@ impl Patches {
     pub fn held_bytes(&self) -> u64 {
         let spec = &self.sampler.spec;
         match &self.way {
-            Way::Held(_) => {
+            Way::Held(..) => {
                 let pixels: u64 = self.scenes().iter().map(Scene::bytes).sum();
                 pixels + spec.batch_bytes(self.sampler.targets)
             }
@@ -439,11 +456,24 @@ impl Patches {
         }
     }
 
+    /// Patches in a batch.
+    pub fn batch_size(&self) -> usize {
+        self.sampler.spec.batch
+    }
+
+    /// Of every batch only these patches are cut or read from now on; said once, before the first.
+    pub fn only(&self, patches: Range<usize>) {
+        let _ = self.sampler.only.set(patches);
+    }
+
     /// The batch of a step, counted from 0 over the whole run.
     pub fn batch(&mut self, step: u64) -> Result<&PatchBatch> {
         match &mut self.way {
-            Way::Held(batch) => {
-                self.sampler.cut(step, batch);
+            Way::Held(cut, batch) => {
+                if *cut != Some(step) {
+                    self.sampler.cut(step, batch);
+                    *cut = Some(step);
+                }
                 Ok(batch)
             }
             Way::Streamed(ahead) => ahead.batch(step),

@@ -1,5 +1,6 @@
 //! Classes or numbers of whole graphs, with cross-validation.
 
+use std::ops::Range;
 use std::path::Path;
 
 use super::{BY_CLASS, Inference, add_drawing, add_spread, classes_metadata, figure_of};
@@ -306,6 +307,25 @@ impl Task for GraphTask {
     }
 
     fn batch(&mut self, step: u64, example: &mut Option<Example<GraphNetwork>>) -> Result<()> {
+        let all = 0..self.samples(step).unwrap_or(0);
+        self.part(step, all, example)
+    }
+
+    fn samples(&self, step: u64) -> Option<usize> {
+        let first = (step % self.steps_per_epoch()) as usize * self.batch;
+        Some(self.batch.min(self.train.len() - first))
+    }
+
+    fn shard_of(&self) -> (&'static str, usize) {
+        ("graphs", 1)
+    }
+
+    fn part(
+        &mut self,
+        step: u64,
+        samples: Range<usize>,
+        example: &mut Option<Example<GraphNetwork>>,
+    ) -> Result<()> {
         let (epoch, part) = (step / self.steps_per_epoch(), step % self.steps_per_epoch());
         if self.drawn != Some(epoch) {
             self.order.clone_from(&self.train);
@@ -313,8 +333,7 @@ impl Task for GraphTask {
             self.drawn = Some(epoch);
         }
         let first = part as usize * self.batch;
-        let end = (first + self.batch).min(self.order.len());
-        let chosen = &self.order[first..end];
+        let chosen = &self.order[first + samples.start..first + samples.end];
         match example {
             Some(Example { input, target }) => Self::gather_into(&self.set, chosen, input, target),
             None => {

@@ -1,6 +1,7 @@
 //! Masked characters: sentences from a small grammar become graphs, some characters are hidden,
 //! and the network says what they were.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -279,17 +280,46 @@ impl Task for TextTask {
     }
 
     fn batch(&mut self, step: u64, example: &mut Option<Example<GraphNetwork>>) -> Result<()> {
+        self.part(step, 0..self.batch, example)
+    }
+
+    fn samples(&self, _: u64) -> Option<usize> {
+        Some(self.batch)
+    }
+
+    fn shard_of(&self) -> (&'static str, usize) {
+        ("texts", 1)
+    }
+
+    fn part(
+        &mut self,
+        step: u64,
+        samples: Range<usize>,
+        example: &mut Option<Example<GraphNetwork>>,
+    ) -> Result<()> {
         let mut draft = std::mem::take(&mut self.draft);
-        self.draw(self.batch, self.key.step(step), &mut draft);
+        self.draw(samples.end, self.key.step(step), &mut draft);
+        // One stream gives all: those before are drawn and left.
+        let before = samples.start * self.characters;
+        draft.ids.drain(..before);
+        draft.truth.drain(..before);
+        draft.weights.drain(..before);
         match example {
-            Some(Example { input, target }) => {
+            Some(Example { input, target }) if target.classes.len() == draft.truth.len() => {
                 input.set_ids(&draft.ids)?;
                 target.classes.clone_from(&draft.truth);
                 let weights = target.weights.get_or_insert_default();
                 weights.clone_from(&draft.weights);
             }
-            None => {
-                let (input, target) = new_batch(&self.graph, &draft)?;
+            _ => {
+                let graph = match samples.len() == self.batch {
+                    true => self.graph.clone(),
+                    false => {
+                        let texts = std::iter::repeat_n(&*self.one, samples.len());
+                        Arc::new(Graph::union(texts))
+                    }
+                };
+                let (input, target) = new_batch(&graph, &draft)?;
                 *example = Some(Example { input, target });
             }
         }

@@ -43,18 +43,36 @@ pub(crate) fn scale(p: f64) -> f64 {
 const PIECE: usize = 2048;
 const PARALLEL: usize = 3 * PIECE;
 
+/// The place in the stream of a shard's first element: that which it has in the whole batch where every
+/// sample has as many elements. Graphs have not; each that begins a shard has a stretch of its own.
+pub(crate) fn first_element(pass: &Pass, per_sample: Option<usize>) -> u64 {
+    match per_sample {
+        Some(elements) => (pass.first * elements) as u64,
+        None => (pass.first as u64) << 33,
+    }
+}
+
 /// y = m·x with m drawn for probability p; element i takes half of word i/2 of the key's stream, the
-/// lower one first.
-pub(crate) fn drop_out<T: Scalar>(key: Key, p: f64, x: &[T], m: &mut [T], y: &mut [T]) {
+/// lower one first. x begins with that element.
+pub(crate) fn drop_out<T: Scalar>(
+    (key, first): (Key, u64),
+    p: f64,
+    x: &[T],
+    m: &mut [T],
+    y: &mut [T],
+) {
     let cut = cut(p);
     let keep = T::from_f64(scale(p));
     let parallel = m.len() >= PARALLEL;
     parallel::for_each_chunk2(m, PIECE, y, PIECE, parallel, |piece, m, y| {
-        let mut bytes = [0; 2 * PIECE];
-        let bytes = &mut bytes[..2 * m.len()];
+        let begin = first + (piece * PIECE) as u64;
+        let odd = 2 * (begin % 2) as usize;
+        let mut bytes = [0; 2 * PIECE + 2];
+        let bytes = &mut bytes[..2 * m.len() + odd];
         let mut stream = key.stream();
-        stream.seek((piece * PIECE / 2) as u64);
+        stream.seek(begin / 2);
         stream.fill_bytes(bytes);
+        let bytes = &bytes[odd..];
         let x = &x[piece * PIECE..piece * PIECE + m.len()];
         // Elementwise: under `dispatch!` the compiler makes vectors of it.
         dispatch!(simd::level(), simd => {
@@ -122,7 +140,9 @@ impl<T: Scalar> Layer<T> for Dropout {
         }
         let key = io.pass.key.purpose("dropout").index(self.index);
         let mask = sized(&mut io.saved.values, io.x.len());
-        drop_out(key, self.p, io.x, mask, io.y);
+        let per_sample = io.x.len() / io.samples.max(1);
+        let first = first_element(io.pass, io.around.batch.is_none().then_some(per_sample));
+        drop_out((key, first), self.p, io.x, mask, io.y);
     }
 
     fn backward(&self, io: Backward<'_, T>) {

@@ -6,7 +6,7 @@ use super::softmax::{HEADS, softmax_backward};
 use crate::Scalar;
 use crate::graph::Rows;
 use crate::graph::ops::{Aggregate, Coefficient, aggregate, edge_dot, heads_dot};
-use crate::layer::dropout::drop_out;
+use crate::layer::dropout::{drop_out, first_element};
 use crate::layer::graph::Context;
 use crate::layer::sized;
 use crate::parallel::{Uneven, for_each_cut};
@@ -53,7 +53,8 @@ pub(crate) fn weigh<T: Scalar>(
         let m = sized(&mut memory.mask, memory.alpha.len());
         let kept = sized(&mut memory.kept, memory.alpha.len());
         let key = c.pass.key.purpose("attention dropout").index(index);
-        drop_out(key, dropout, &memory.alpha, m, kept);
+        let first = first_element(c.pass, None);
+        drop_out((key, first), dropout, &memory.alpha, m, kept);
     }
     let rows = &c.graph().looped().pattern.by_row;
     let sum = Aggregate {

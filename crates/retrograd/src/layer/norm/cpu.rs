@@ -4,7 +4,7 @@
 //! of a few thousand elements in f32 and the runs and planes in order in f64, and results are
 //! written plane by plane: the same bits for any number of threads.
 
-use super::{EPS, Norm, NormKind, Running};
+use super::{EPS, Norm, NormKind, Running, joint};
 use crate::parallel;
 use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*};
 
@@ -33,16 +33,18 @@ fn planes_of(norm: &Norm, planes: usize, set: usize) -> impl Iterator<Item = usi
     (0..count).map(move |i| first + i * step)
 }
 
-/// y, and the mean and 1/√(σ² + ε) of every set; statistics that are given are taken as they are.
+/// y, and the mean and 1/√(σ² + ε) of every set; statistics that are given are taken as they are, and
+/// where `join` says so and the batch is cut, they are those of the whole batch, whose elements in a
+/// channel are returned.
 pub(super) fn forward(
     norm: &Norm,
-    fixed: Option<&Running>,
+    (fixed, join): (Option<&Running>, bool),
     [weight, bias]: [&[f32]; 2],
     x: &[f32],
     y: &mut [f32],
     stats: &mut [f32],
     scratch: &mut Vec<f32>,
-) {
+) -> Option<f64> {
     let (plane, parallel) = (norm.plane, x.len() >= PARALLEL);
     let (planes, (_, size)) = (x.len() / plane, norm.sets(x.len()));
     scratch.resize(planes, 0.0);
@@ -67,13 +69,25 @@ pub(super) fn forward(
             total[0] = dispatch!(simd::level(), simd => squares_or_sum(simd, x, Some(mean))) as f32;
         });
     }
+    let own = || joint::Moments {
+        count: size as f64,
+        channels: (stats.chunks_exact(2).enumerate())
+            .map(|(s, stats)| [f64::from(stats[0]), mean_of(scratch, s) * size as f64])
+            .collect(),
+    };
+    let whole = if join { joint::whole(own) } else { None };
     for (s, stats) in stats.chunks_exact_mut(2).enumerate() {
-        let var = match fixed {
-            Some(running) => {
+        let var = match (fixed, &whole) {
+            (Some(running), _) => {
                 stats[0] = running.mean[s] as f32;
                 running.var[s]
             }
-            None => mean_of(scratch, s),
+            (None, Some(whole)) => {
+                let [mean, squares] = whole.channels[s];
+                stats[0] = mean as f32;
+                squares / whole.count
+            }
+            (None, None) => mean_of(scratch, s),
         };
         stats[1] = (1.0 / (var + EPS).sqrt()) as f32;
     }
@@ -88,13 +102,14 @@ pub(super) fn forward(
             }
         });
     });
+    whole.map(|whole| whole.count)
 }
 
 /// Gradients of the weights and biases added, d_x overwritten; `constant` where the statistics
-/// don't depend on x.
+/// don't depend on x, `join` where they are those of the whole batch.
 pub(super) fn backward(
     norm: &Norm,
-    constant: bool,
+    (constant, join): (bool, bool),
     weight: &[f32],
     (x, d_y): (&[f32], &[f32]),
     stats: &[f32],
@@ -134,6 +149,16 @@ pub(super) fn backward(
                     .sum();
                 *mean = (total / size as f64) as f32;
             }
+        }
+    }
+    let own = || {
+        let totals = means.iter().map(|&mean| f64::from(mean) * size as f64);
+        totals.collect()
+    };
+    let whole = if join { joint::sums(size, own) } else { None };
+    if let Some((count, totals)) = whole {
+        for (mean, total) in means.iter_mut().zip(totals) {
+            *mean = (total / count) as f32;
         }
     }
     let means = &*means;

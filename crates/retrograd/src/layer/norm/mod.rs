@@ -20,6 +20,7 @@ mod cpu;
 pub(crate) mod faults;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod joint;
 mod onnx;
 pub(crate) mod rows;
 mod spec;
@@ -98,6 +99,19 @@ impl Norm {
         }
     }
 
+    /// Whether the statistics are those of all samples of the batch, of other shards too.
+    fn joins(&self, training: bool) -> bool {
+        training && self.kind == NormKind::Batch
+    }
+
+    /// Mean and squared deviations of a set.
+    fn moments<T: Scalar>(&self, x: &[T], set: usize, size: usize) -> [f64; 2] {
+        let x = |j| x[self.place(size, set, j).0].to_f64();
+        let mean = (0..size).map(x).sum::<f64>() / size as f64;
+        let squares = (0..size).map(|j| (x(j) - mean) * (x(j) - mean)).sum();
+        [mean, squares]
+    }
+
     /// Constants instead of the batch's statistics?
     fn fixed(&self, training: bool) -> Option<&Running> {
         self.running.as_ref().filter(|_| !training)
@@ -117,6 +131,10 @@ impl Describe for Norm {
     #[cfg(feature = "gpu")]
     fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
         Some(self)
+    }
+
+    fn couples(&self) -> bool {
+        self.kind == NormKind::Batch
     }
 
     fn tensors(&self) -> Vec<Option<TensorSpec>> {
@@ -171,7 +189,11 @@ impl Describe for Norm {
     }
 
     fn absorb(&mut self, saved: &Saved<f32>, samples: usize) {
-        let n = (samples * self.plane) as f64;
+        // Of the whole batch, where this was a shard.
+        let n = match saved.indices[..] {
+            [low, high] => f64::from(low) + f64::from(high) * 4_294_967_296.0,
+            _ => (samples * self.plane) as f64,
+        };
         let Some(running) = &mut self.running else {
             return;
         };
@@ -201,13 +223,27 @@ impl<T: Scalar> Layer<T> for Norm {
                 return rows::forward([weight, bias], x, y, stats);
             }
             let fixed = self.fixed(io.pass.training);
-            return cpu::forward(self, fixed, [weight, bias], x, y, stats, scratch);
+            let join = self.joins(io.pass.training);
+            let whole = cpu::forward(self, (fixed, join), [weight, bias], x, y, stats, scratch);
+            return keep_count(&mut io.saved.indices, whole);
         }
+        let joined = self.joins(io.pass.training).then(|| {
+            joint::whole(|| joint::Moments {
+                count: size as f64,
+                channels: (0..sets).map(|s| self.moments(io.x, s, size)).collect(),
+            })
+        });
+        let joined = joined.flatten();
+        keep_count(&mut io.saved.indices, joined.as_ref().map(|m| m.count));
         for (s, stats) in stats.chunks_exact_mut(2).enumerate() {
             let x = |j| io.x[self.place(size, s, j).0];
-            let (mean, var) = match self.fixed(io.pass.training) {
-                Some(running) => (T::from_f64(running.mean[s]), T::from_f64(running.var[s])),
-                None => {
+            let (mean, var) = match (self.fixed(io.pass.training), &joined) {
+                (Some(fixed), _) => (T::from_f64(fixed.mean[s]), T::from_f64(fixed.var[s])),
+                (None, Some(all)) => {
+                    let [mean, squares] = all.channels[s];
+                    (T::from_f64(mean), T::from_f64(squares / all.count))
+                }
+                (None, None) => {
                     let mean = (0..size).map(x).sum::<T>() / n;
                     let squares: T = (0..size).map(|j| (x(j) - mean) * (x(j) - mean)).sum();
                     (mean, squares / n)
@@ -225,7 +261,7 @@ impl<T: Scalar> Layer<T> for Norm {
     fn backward(&self, io: Backward<'_, T>) {
         let [weight, ..] = io.params;
         let [mut d_weight, mut d_bias, ..] = io.d_params;
-        let mut d_x = io.d_x;
+        let d_x = io.d_x;
         let (sets, size) = self.sets(io.x.len());
         let n = T::from_usize(size);
         let fixed = self.fixed(io.pass.training).is_some();
@@ -239,11 +275,13 @@ impl<T: Scalar> Layer<T> for Norm {
             if self.kind == NormKind::Layer {
                 return rows::backward(weight, (x, d_y), stats, grads, d_x, scratch);
             }
-            return cpu::backward(self, fixed, weight, (x, d_y), stats, grads, d_x, scratch);
+            let kind = (fixed, self.joins(io.pass.training));
+            return cpu::backward(self, kind, weight, (x, d_y), stats, grads, d_x, scratch);
         }
+        let mut sums = vec![[T::ZERO; 2]; sets];
         for s in 0..sets {
             let [mean, inverse] = [io.saved.values[2 * s], io.saved.values[2 * s + 1]];
-            let (mut sum_g, mut sum_gx) = (T::ZERO, T::ZERO);
+            let [mut sum_g, mut sum_gx] = [T::ZERO; 2];
             for j in 0..size {
                 let (at, c) = self.place(size, s, j);
                 let normal = (io.x[at] - mean) * inverse;
@@ -257,19 +295,39 @@ impl<T: Scalar> Layer<T> for Norm {
                     d_bias[c] += io.d_y[at];
                 }
             }
-            if let Some(d_x) = &mut d_x {
-                let (mean_g, mean_gx) = if fixed {
-                    (T::ZERO, T::ZERO)
-                } else {
-                    (sum_g / n, sum_gx / n)
-                };
-                for j in 0..size {
-                    let (at, c) = self.place(size, s, j);
-                    let normal = (io.x[at] - mean) * inverse;
-                    let g = weight[c] * io.d_y[at];
-                    d_x[at] = inverse * (g - mean_g - normal * mean_gx);
+            sums[s] = match fixed {
+                true => [T::ZERO; 2],
+                false => [sum_g / n, sum_gx / n],
+            };
+        }
+        let Some(d_x) = d_x else {
+            return;
+        };
+        if self.joins(io.pass.training) {
+            let own = || sums.iter().flatten().map(|s| (*s * n).to_f64()).collect();
+            if let Some((count, all)) = joint::sums(size, own) {
+                for (mean, total) in sums.as_flattened_mut().iter_mut().zip(all) {
+                    *mean = T::from_f64(total / count);
                 }
             }
         }
+        for (s, [mean_g, mean_gx]) in sums.into_iter().enumerate() {
+            let [mean, inverse] = [io.saved.values[2 * s], io.saved.values[2 * s + 1]];
+            for j in 0..size {
+                let (at, c) = self.place(size, s, j);
+                let normal = (io.x[at] - mean) * inverse;
+                let g = weight[c] * io.d_y[at];
+                d_x[at] = inverse * (g - mean_g - normal * mean_gx);
+            }
+        }
+    }
+}
+
+/// Keeps the number of elements of a channel in the whole batch, where this was a shard of it.
+fn keep_count(indices: &mut Vec<u32>, count: Option<f64>) {
+    indices.clear();
+    if let Some(count) = count {
+        let count = count as u64;
+        indices.extend([count as u32, (count >> 32) as u32]);
     }
 }

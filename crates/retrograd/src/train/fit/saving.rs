@@ -11,6 +11,7 @@ use super::super::folder::{MetricsFile, RunFolder, there};
 use super::super::step::{BadNumber, find_bad};
 use super::super::{CHECKPOINT_SECONDS, Carried, Event, Task, TensorFile};
 use super::{Fit, first_params, model_text, set_buffers};
+use crate::group::{Frame, meet};
 use crate::{Error, Model, Result};
 
 /// What takes longer isn't waited for when the run is to stop.
@@ -68,6 +69,27 @@ impl<T: Task> Fit<'_, T> {
         Ok(())
     }
 
+    /// Brings what rank 0 took up to everybody.
+    pub(in super::super) fn spread(&mut self) -> Result<()> {
+        let group = self.group;
+        if group.size() == 1 {
+            return Ok(());
+        }
+        meet(group, Frame::Fine(&[]))?;
+        let mut bytes = match group.rank() {
+            0 => self.checkpoint()?.to_bytes(),
+            _ => Vec::new(),
+        };
+        group.broadcast(&mut bytes);
+        match group.rank() {
+            0 => Ok(()),
+            _ => {
+                let path = Path::new("the checkpoint of rank 0");
+                self.take_state(&TensorFile::decode(path, &bytes)?, path)
+            }
+        }
+    }
+
     /// Begins a run whose folder is there and has no checkpoint.
     fn begin_again(&mut self, folder: RunFolder) -> Result<()> {
         let said = format!(
@@ -96,14 +118,17 @@ impl<T: Task> Fit<'_, T> {
 
     /// Takes up the state of a checkpoint.
     fn take_up(&mut self, path: &Path) -> Result<()> {
-        let file = TensorFile::read(path)?;
-        self.check_model(&file, path)?;
+        self.take_state(&TensorFile::read(path)?, path)
+    }
+
+    fn take_state(&mut self, file: &TensorFile, path: &Path) -> Result<()> {
+        self.check_model(file, path)?;
         let model = self.task.model_mut();
-        self.stepper.params = take_weights(&file, path, model)?;
-        let progress = take_progress(&file, path, model.layout(), &mut self.stepper.optimizer)?;
+        self.stepper.params = take_weights(file, path, model)?;
+        let progress = take_progress(file, path, model.layout(), &mut self.stepper.optimizer)?;
         self.carried = Carried {
             loss_scale: progress.loss_scale,
-            residual: take_residual(&file, path, model.layout())?,
+            residual: take_residual(file, path, model.layout())?,
         };
         self.check_seed(&progress, path)?;
         self.progress = progress;
@@ -244,6 +269,29 @@ impl<T: Task> Fit<'_, T> {
         Ok(best)
     }
 
+    /// The state of the run.
+    fn checkpoint(&mut self) -> Result<TensorFile> {
+        let metadata = self.task.metadata();
+        let model = self.task.model_mut();
+        let mut file = weights_file(model, &self.stepper.params, &metadata);
+        let own = model_text(self.experiment);
+        file.metadata.insert("model".into(), own);
+        let optimizer = &self.stepper.optimizer;
+        if let Some(accelerator) = &mut self.accelerator {
+            self.carried = accelerator.carried()?;
+        }
+        self.progress.loss_scale = self.carried.loss_scale;
+        let residual = &self.carried.residual;
+        make_checkpoint(
+            &mut file,
+            model.layout(),
+            optimizer,
+            residual,
+            &self.progress,
+        );
+        Ok(file)
+    }
+
     /// Writes the model's and the checkpoint's files, each whole or not at all.
     pub(super) fn save(&mut self) -> Result<()> {
         self.sync()?;
@@ -260,32 +308,15 @@ impl<T: Task> Fit<'_, T> {
                 advice: "it is not saved; the last checkpoint stays".into(),
             });
         }
-        let metadata = self.task.metadata();
-        let own = model_text(self.experiment);
         if self.best_changed {
             let path = folder.model();
             self.best_file()?.write(&path)?;
             self.best_changed = false;
         }
+        let file = self.checkpoint()?;
         let Some(folder) = &self.folder else {
             return Ok(());
         };
-        let model = self.task.model_mut();
-        let mut file = weights_file(model, &self.stepper.params, &metadata);
-        file.metadata.insert("model".into(), own);
-        let optimizer = &self.stepper.optimizer;
-        if let Some(accelerator) = &mut self.accelerator {
-            self.carried = accelerator.carried()?;
-        }
-        self.progress.loss_scale = self.carried.loss_scale;
-        let residual = &self.carried.residual;
-        make_checkpoint(
-            &mut file,
-            model.layout(),
-            optimizer,
-            residual,
-            &self.progress,
-        );
         // Rows of epochs before a checkpoint are not written again after it.
         self.metrics.sync(&folder.metrics())?;
         let (path, previous) = (folder.checkpoint(), folder.previous());

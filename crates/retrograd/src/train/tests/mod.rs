@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 mod crashes;
 mod failures;
 mod fused;
+mod groups;
 mod memory;
 mod plain;
 

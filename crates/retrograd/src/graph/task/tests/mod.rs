@@ -87,6 +87,40 @@ fn rings_and_stars() -> GraphSet {
     }
 }
 
+/// Dropout of nodes, of attention and of graphs; the last batch of an epoch is smaller.
+#[test]
+fn graphs_are_shared_by_processes_to_the_same_bits() {
+    let spec: GraphSpec = toml::from_str(
+        "features = 1\nlayers = [{ kind = \"gat\", out = 4, heads = 2, dropout = 0.3 }, \
+         { kind = \"dropout\", p = 0.2 }, { kind = \"gin\", out = 8 }, { kind = \"mean_pool\" }, \
+         { kind = \"dropout\", p = 0.5 }, { kind = \"dense\", out = 2 }]",
+    )
+    .unwrap();
+    let mut experiment = experiment("karate");
+    experiment.train.epochs = 3;
+    experiment.train.shards = Some(5);
+    experiment.train.clip = Some(0.1);
+    let trained = |size| {
+        let mut all = crate::group::threads(size, |group| {
+            let mut params = Vec::new();
+            let folds = Folds::next_validates(0, 8);
+            let mut task = GraphTask::new(&spec, rings_and_stars(), folds, 9, 0, None).unwrap();
+            let mut session = Session::new(experiment.clone())
+                .in_group(group)
+                .kept_in(&mut params);
+            let summary = session.fit(&mut task).unwrap();
+            drop(session);
+            let bits: Vec<u32> = params.iter().map(|p| p.to_bits()).collect();
+            (summary.train_loss.to_bits(), bits)
+        });
+        all.swap_remove(0)
+    };
+    let alone = trained(1);
+    for size in 2..=5 {
+        assert!(trained(size) == alone, "{size} processes");
+    }
+}
+
 #[test]
 fn graphs_are_classified_and_numbers_of_graphs_regressed() {
     let spec = |out: usize| -> GraphSpec {

@@ -33,7 +33,7 @@ fn an_element_takes_its_half_of_a_word() {
     let n = 3 * PIECE + 37;
     let x = vec![1.0_f32; n];
     let (mut m, mut y) = (vec![0.0; n], vec![0.0; n]);
-    drop_out(key, 0.3, &x, &mut m, &mut y);
+    drop_out((key, 0), 0.3, &x, &mut m, &mut y);
     let mut stream = key.stream();
     for pair in m.chunks(2) {
         let word = stream.u32();
@@ -48,6 +48,13 @@ fn an_element_takes_its_half_of_a_word() {
         }
     }
     assert_eq!(m, y);
+    // A shard that begins in the middle, at an even or an odd element, draws the same.
+    for first in [1, 2, PIECE + 7] {
+        let mut part = [vec![0.0_f32; n - first], vec![0.0; n - first]];
+        let [own, y] = &mut part;
+        drop_out((key, first as u64), 0.3, &x[first..], own, y);
+        assert_eq!(own[..], m[first..]);
+    }
     let kept = m.iter().filter(|&&m| m > 0.0).count() as f64 / n as f64;
     // Five standard deviations of a binomial.
     assert!(

@@ -1,0 +1,148 @@
+//! The tree's order, and groups of threads.
+
+use super::*;
+
+/// What a sum in the tree's order looks like, written with brackets.
+fn written(tree: Tree, processes: usize) -> String {
+    let add = |a: String, b: String| format!("({a} {b})");
+    // Every process its own subtrees, whoever is first all of them.
+    let mut roots = Vec::new();
+    for rank in 0..processes {
+        for root in tree.roots(&tree.of_process(rank, processes)) {
+            let mut leaf = |node: &std::ops::Range<usize>| match node.len() {
+                1 => Leaf::Value(node.start.to_string()),
+                _ => Leaf::Inner,
+            };
+            let sum = tree.sum(root.clone(), &mut leaf, &mut { add });
+            roots.push((root, sum.unwrap()));
+        }
+    }
+    let mut leaf = |node: &std::ops::Range<usize>| {
+        let found = roots.iter().find(|(root, _)| root == node);
+        found.map_or(Leaf::Inner, |(_, sum)| Leaf::Value(sum.clone()))
+    };
+    tree.sum(0..tree.shards(), &mut leaf, &mut { add }).unwrap()
+}
+
+#[test]
+fn a_sum_is_bracketed_alike_for_any_number_of_processes() {
+    assert_eq!(written(Tree::new(6), 1), "(((0 1) (2 3)) (4 5))");
+    for shards in 1..=17 {
+        let tree = Tree::new(shards);
+        for processes in 1..=shards {
+            assert_eq!(
+                written(tree, processes),
+                written(tree, 1),
+                "{shards} by {processes}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_power_of_two_of_processes_sends_one_root_each() {
+    let roots = |shards, size| {
+        let tree = Tree::new(shards);
+        let of = |rank| tree.roots(&tree.of_process(rank, size)).len();
+        (0..size).map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(roots(8, 2), [1, 1]);
+    assert_eq!(roots(8, 4), [1; 4]);
+    assert_eq!(roots(8, 8), [1; 8]);
+    // 0 and 1, 2 to 4 (two of them), 5 to 7.
+    assert_eq!(roots(8, 3), [1, 2, 2]);
+}
+
+#[test]
+fn an_empty_shard_adds_nothing() {
+    let tree = Tree::new(5);
+    let sum = tree.sum_all(|shard| (shard % 2 == 0).then_some(shard), |a, b| a + b);
+    assert_eq!(sum, Some(6));
+    assert_eq!(tree.sum_all(|_| None::<u8>, |a, _| a), None);
+}
+
+#[test]
+fn threads_play_processes() {
+    for size in 1..=4 {
+        let all = threads(size, |group| {
+            let rank = group.rank();
+            // Many rounds: nobody takes from the round before or after.
+            for round in 0..50_u8 {
+                let gathered = group.gather(&vec![round; rank + 1]);
+                let right: Vec<_> = (0..size).map(|r| vec![round; r + 1]).collect();
+                assert_eq!(gathered, right);
+            }
+            let mut bytes = vec![rank as u8 + 7];
+            group.broadcast(&mut bytes);
+            assert_eq!(bytes, [7]);
+            // To rank r go r + 1 numbers that name both ends.
+            let sent: Vec<usize> = (0..size).map(|r| r + 1).collect();
+            let send: Vec<f32> = (0..size)
+                .flat_map(|to| vec![(10 * rank + to) as f32; to + 1])
+                .collect();
+            let counts = vec![rank + 1; size];
+            let mut received = vec![0.0; size * (rank + 1)];
+            group.exchange(&send, &sent, &mut received, &counts);
+            for (from, part) in received.chunks(rank + 1).enumerate() {
+                assert!(part.iter().all(|&x| x == (10 * from + rank) as f32));
+            }
+            let mut all = vec![-1.0; size];
+            all[rank] = rank as f32;
+            group.share(&mut all, &vec![1; size]);
+            group.barrier();
+            all
+        });
+        let right: Vec<f32> = (0..size).map(|r| r as f32).collect();
+        assert_eq!(all, vec![right; size]);
+    }
+}
+
+#[test]
+fn a_meeting_ends_for_all_where_one_has_failed() {
+    let outcomes = threads(3, |group| {
+        let error = crate::Error::invalid("the file", "nothing", "something");
+        let own = match group.rank() {
+            1 => Frame::Failed(&error),
+            _ => Frame::Fine(b"well"),
+        };
+        meet(group, own).unwrap_err().to_string()
+    });
+    assert_eq!(
+        outcomes,
+        ["rank 1: the file: got nothing, needs something"; 3]
+    );
+    let fine = threads(2, |group| {
+        meet(group, Frame::Fine(&[group.rank() as u8])).unwrap()
+    });
+    assert_eq!(fine, vec![vec![vec![0], vec![1]]; 2]);
+}
+
+#[test]
+fn a_panic_of_one_member_releases_the_others() {
+    let result = std::panic::catch_unwind(|| {
+        threads(2, |group| {
+            assert_eq!(group.rank(), 0, "the second one breaks");
+            group.barrier();
+        })
+    });
+    assert!(result.is_err());
+}
+
+#[test]
+fn shards_that_look_at_each_other_meet_whatever_the_number_of_threads() {
+    for threads in [1, 2, 5] {
+        let results = crate::parallel::with_threads(threads, || {
+            in_step(4, Shared::new, |place| {
+                let mut own = vec![place as f64];
+                for _ in 0..3 {
+                    let all = exchange(|| own.clone()).unwrap();
+                    own = sum(&all, |a, b| vec![a[0] + 2.0 * b[0]]).unwrap();
+                }
+                own[0]
+            })
+        });
+        // (0 + 2·1) + 2·(2 + 2·3) = 18, then 9 times as much for equal values, twice.
+        assert_eq!(results, [18.0 * 81.0; 4]);
+    }
+    assert!(exchange(|| unreachable!("nobody asks")).is_none());
+}

@@ -1,0 +1,246 @@
+//! Groups of processes: the same bits whatever their number, for every family, and one end for all.
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::Family;
+use crate::group::{self, Group};
+
+/// The small model of a family.
+fn model(name: &str) -> Experiment {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let path = folder.join(format!("../../tests/machines/models/{name}.toml"));
+    Experiment::read(path).unwrap()
+}
+
+fn with(name: &str, change: impl FnOnce(&mut TrainSpec)) -> Experiment {
+    let mut experiment = model(name);
+    change(&mut experiment.train);
+    experiment
+}
+
+/// What a run of rank 0 says that is not a time, and its weights.
+fn said(experiment: &Experiment, group: &dyn Group) -> Result<(String, Vec<u32>)> {
+    let mut params = Vec::new();
+    let mut session = Session::new(experiment.clone())
+        .in_group(group)
+        .kept_in(&mut params);
+    let family = Family::find(experiment.family())?;
+    let summary = family.train(&mut session)?;
+    drop(session);
+    let mut json = summary.to_json();
+    let figures = json.as_object_mut().expect("an object");
+    figures.retain(|name, _| !["seconds", "ms_per_step"].contains(&name.as_str()));
+    Ok((
+        json.to_string(),
+        params.iter().map(|p| p.to_bits()).collect(),
+    ))
+}
+
+fn same_for_any_number(experiment: &Experiment) {
+    let mut first = None;
+    for size in [1, 2, 3, 4] {
+        let mut all = group::threads(size, |group| said(experiment, group).unwrap());
+        let run = all.swap_remove(0);
+        assert!(
+            !run.1.is_empty() && run.0.contains("train_loss"),
+            "{}",
+            run.0
+        );
+        let first = first.get_or_insert_with(|| run.clone());
+        assert_eq!(run.0, first.0, "{}: {size} processes", experiment.name);
+        assert!(run.1 == first.1, "{}: {size} processes", experiment.name);
+    }
+    // Without a group, the key in the file gives the same.
+    let (mut alone, mut params) = (experiment.clone(), Vec::new());
+    alone.train.shards.get_or_insert(8);
+    let mut session = Session::new(alone).kept_in(&mut params);
+    Family::find(experiment.family())
+        .unwrap()
+        .train(&mut session)
+        .unwrap();
+    drop(session);
+    let bits: Vec<u32> = params.iter().map(|p| p.to_bits()).collect();
+    assert!(Some(bits) == first.map(|run| run.1), "{}", experiment.name);
+}
+
+#[test]
+fn rows_of_tables_are_shared() {
+    // Dropout, clipping by the norm; the last batch of an epoch is smaller, with shards without rows.
+    same_for_any_number(&with("network", |train| {
+        (train.shards, train.batch, train.epochs) = (Some(6), Some(59), 3);
+    }));
+    // KANs, gradients accumulated.
+    same_for_any_number(&with("kan", |train| {
+        (train.batch, train.epochs) = (Some(128), 2);
+    }));
+    same_for_any_number(&with("kan", |train| {
+        (train.shards, train.epochs) = (Some(5), 2);
+        train.accumulate = 3;
+    }));
+}
+
+#[test]
+fn images_with_batch_norm_dropout_and_accumulation_are_shared() {
+    same_for_any_number(&with("cnn", |train| {
+        train.shards = Some(7);
+    }));
+}
+
+#[test]
+fn patches_of_denoisers_are_shared() {
+    same_for_any_number(&with("denoise", |train| train.shards = Some(4)));
+    // The loss looks at blind spots alone: targets with weights.
+    let mut blind = with("denoise", |train| {
+        (train.shards, train.batch, train.accumulate) = (Some(5), Some(6), 2);
+    });
+    blind.data.insert("method".into(), "noise2void".into());
+    blind.model.remove("loss_terms");
+    same_for_any_number(&blind);
+    let mut halves = with("denoise", |train| {
+        (train.shards, train.batch) = (Some(5), Some(5));
+    });
+    halves.data.insert("method".into(), "noise2noise".into());
+    same_for_any_number(&halves);
+}
+
+#[test]
+fn grids_of_automata_are_shared() {
+    same_for_any_number(&with("automaton", |train| {
+        (train.shards, train.batch, train.epochs) = (Some(5), Some(6), 4);
+        train.clip = Some(0.5);
+    }));
+}
+
+#[test]
+fn texts_of_graph_networks_are_shared() {
+    same_for_any_number(&with("text", |train| train.epochs = 1));
+}
+
+#[test]
+fn what_cannot_be_shared_is_refused_with_what_to_do() {
+    let refusal = |experiment: &Experiment, size| {
+        let all = group::threads(size, |group| {
+            said(experiment, group).unwrap_err().to_string()
+        });
+        let first = all[0].clone();
+        assert!(all.iter().all(|error| error.contains(&first)), "{all:?}");
+        first
+    };
+    let one_graph = refusal(&model("graph"), 2);
+    assert!(one_graph.contains("one graph in one piece") && one_graph.contains("--threads"));
+    // Batches of 23 rows: one shard of at least 16.
+    let small = refusal(&model("network"), 2);
+    for part in [
+        "train.shards: got 1",
+        "23 rows",
+        "2 processes",
+        "train.batch",
+    ] {
+        assert!(small.contains(part), "{small}");
+    }
+    let many = refusal(&with("automaton", |train| train.shards = Some(3)), 1);
+    assert!(many.contains("batches of 2 grids"), "{many}");
+    let fused = with("kan", |train| {
+        (train.shards, train.fused_updates) = (Some(2), true);
+    });
+    assert!(refusal(&fused, 1).contains("shards = 2"));
+}
+
+#[test]
+fn a_process_that_fails_alone_ends_all_with_its_message() {
+    // One of them has other data: a file that the others have and it can't read.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rows.csv");
+    let rows: String = (0..100).map(|i| format!("{i},{}\n", i % 7)).collect();
+    std::fs::write(&file, "x,y\n".to_string() + &rows).unwrap();
+    let of = |file: &Path| {
+        let mut experiment = with("kan", |train| train.shards = Some(2));
+        let file = file.display();
+        let data = format!("file = \"{file}\"\ntargets = \"y\"\ntask = \"regression\"");
+        experiment.data = toml::from_str(&data).unwrap();
+        experiment
+    };
+    let (good, bad) = (of(&file), of(&folder.path().join("gone.csv")));
+    let errors = group::threads(2, |group| {
+        let experiment = if group.rank() == 1 { &bad } else { &good };
+        said(experiment, group).unwrap_err().to_string()
+    });
+    assert!(
+        errors[0].starts_with("rank 1: ") && errors[0].contains("gone.csv"),
+        "{errors:?}"
+    );
+    // Another experiment at one of them is noticed before the first step.
+    let mut other = good.clone();
+    other.train.seed = 5;
+    let errors = group::threads(2, |group| {
+        let experiment = if group.rank() == 1 { &other } else { &good };
+        said(experiment, group).unwrap_err().to_string()
+    });
+    assert!(
+        errors.iter().all(|e| e.contains("another experiment")),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn nan_in_one_shard_is_seen_by_all_and_left_out_alike() {
+    let bad = |on_nan| {
+        with("kan", |train| {
+            (train.shards, train.batch, train.on_nan) = (Some(4), Some(64), on_nan);
+            train.optimizer = toml::from_str("kind = \"sgd\"\nlr = 1e30").unwrap();
+        })
+    };
+    // Batch norm, whose shards wait for each other, goes through with it.
+    let norm = with("cnn", |train| {
+        (train.shards, train.on_nan) = (Some(4), OnNan::Skip);
+        train.optimizer = toml::from_str("kind = \"sgd\"\nlr = 1e30").unwrap();
+        train.clip_element = None;
+    });
+    let ends = |size| {
+        let all = group::threads(size, |group| said(&norm, group).map_err(|e| e.to_string()));
+        format!("{:?}", all[0])
+    };
+    assert_eq!(ends(3), ends(1));
+    let stopped = group::threads(3, |group| {
+        said(&bad(OnNan::Stop), group).unwrap_err().to_string()
+    });
+    assert!(stopped[0].contains("not finite"), "{stopped:?}");
+    let skipped = group::threads(3, |group| {
+        said(&bad(OnNan::Skip), group).err().map(|e| e.to_string())
+    });
+    let alone = said(&bad(OnNan::Skip), &group::Alone)
+        .err()
+        .map(|e| e.to_string());
+    assert!(skipped[0] == alone && alone.is_some(), "{skipped:?}");
+}
+
+#[test]
+fn a_run_goes_on_with_another_number_of_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let experiment = with("cnn", |train| train.shards = Some(4));
+    let train = |run: &Path, size: usize, epochs: Option<u64>, resume: bool| {
+        group::threads(size, |group| {
+            let mut experiment = experiment.clone();
+            experiment.train.epochs = 2;
+            experiment.train.stop_after = epochs;
+            let session = Session::new(experiment.clone()).in_group(group);
+            let mut session = match resume {
+                true => session.resuming(run),
+                false => session.in_folder(run),
+            };
+            Family::find("network")
+                .unwrap()
+                .train(&mut session)
+                .unwrap();
+        });
+        std::fs::read(run.join("model.safetensors")).unwrap()
+    };
+    let (whole, parts) = (folder.path().join("whole"), folder.path().join("parts"));
+    let right = train(&whole, 1, None, false);
+    train(&parts, 3, Some(1), false);
+    assert!(train(&parts, 2, None, true) == right);
+    // What was chosen is part of the run.
+    let written = std::fs::read_to_string(parts.join("experiment.toml")).unwrap();
+    assert!(written.contains("shards = 4"), "{written}");
+}
