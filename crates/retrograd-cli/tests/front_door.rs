@@ -532,7 +532,13 @@ fn a_run_is_verified_in_its_summary_and_report_unless_left_out() {
     );
     let links = verification["links"].as_array().unwrap();
     let names: Vec<_> = links.iter().map(|l| l["link"].as_str().unwrap()).collect();
-    let expected = ["1 differences", "3 cpu f32", "5 threads", "5 machines"];
+    let expected = [
+        "1 differences",
+        "3 cpu f32",
+        "5 threads",
+        "5 processes",
+        "5 machines",
+    ];
     assert_eq!(names, expected);
     let report = text(folder.join("a/report.html"));
     for part in [

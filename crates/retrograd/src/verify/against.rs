@@ -16,6 +16,7 @@ use super::chain::{
 use super::device::{Cpu, Device};
 use super::machines::machine_rows;
 use super::precision::MEANINGFUL;
+use super::processes::process_rows;
 use super::report::{Link, Report, Row, Verdict, Worst, compare, compare_some, largest};
 use super::subject::{Evaluation, Subject};
 use crate::math;
@@ -151,6 +152,7 @@ pub fn against_on<M: FromBundle>(
             ..options.clone()
         };
         rows.extend(thread_rows(&subject, &options));
+        rows.extend(process_rows(&subject));
         rows.extend(machine_rows(&subject, &options));
     }
     report.rows.extend(rows);

@@ -8,6 +8,7 @@ use super::device::Device;
 use super::differences::{self, Coverage, Numeric};
 use super::machines::machine_rows;
 use super::precision::{self, Bounds, SamplePlan, Samples};
+use super::processes::process_rows;
 use super::report::{Link, Report, Row, Worst, compare, largest};
 use super::rounded::Granted;
 use super::subject::{Evaluation, Runner, Subject, Trajectory, divides_by_size};
@@ -193,6 +194,7 @@ pub fn check_on<M: Model>(
     if device.link() == Link::Cpu {
         say("threads");
         report.rows.extend(thread_rows(subject, options));
+        report.rows.extend(process_rows(subject));
         report.rows.extend(machine_rows(subject, options));
         report.rows.extend(reuse_rows(subject, &expected));
     }

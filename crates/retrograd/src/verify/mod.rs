@@ -33,6 +33,7 @@ mod families;
 mod machines;
 pub mod mutants;
 pub mod precision;
+mod processes;
 mod report;
 mod rounded;
 mod subject;

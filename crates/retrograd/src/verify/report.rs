@@ -21,6 +21,8 @@ pub enum Link {
     Peer,
     /// 5: any number of threads against one.
     Threads,
+    /// 5, beside it: groups of processes of any size against one.
+    Processes,
     /// 5, beside it: every instruction set of this machine against the best.
     Machines,
     /// 5, beside it: memory used before, gradients accumulated.
@@ -41,6 +43,7 @@ impl Link {
             Link::Gpu => "4 gpu f32",
             Link::Peer => "3 peer f32",
             Link::Threads => "5 threads",
+            Link::Processes => "5 processes",
             Link::Machines => "5 machines",
             Link::Reuse => "5 reuse",
             Link::Trajectory => "6 trajectory",

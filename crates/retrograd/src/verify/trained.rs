@@ -15,6 +15,7 @@ use super::device::{Cpu, Device};
 use super::differences::Coverage;
 use super::machines::machine_rows;
 use super::precision::SamplePlan;
+use super::processes::process_rows;
 use super::report::{Link, Report, Row};
 use super::rounded::Granted;
 use super::subject::{Runner, Subject};
@@ -81,6 +82,7 @@ pub fn check_trained<M: Model>(
         report.rows.extend(rows);
     }
     report.rows.extend(chain::thread_rows(&subject, &options));
+    report.rows.extend(process_rows(&subject));
     report.rows.extend(machine_rows(&subject, &options));
     Ok(report)
 }

@@ -217,7 +217,7 @@ fn a_wrong_gradient_is_seen_at_the_end_of_training_and_the_run_is_whole_neverthe
     let rows = verification.report.rows.iter();
     let wrong = rows.filter(|row| row.verdict == crate::verify::Verdict::Fail);
     for row in wrong {
-        let bits = [Link::Threads, Link::Machines].contains(&row.link);
+        let bits = [Link::Threads, Link::Processes, Link::Machines].contains(&row.link);
         assert!(bits || row.tensor.contains("input"), "{row:?}");
     }
     assert!(

@@ -29,6 +29,7 @@ use super::chain::{
 use super::device::{Cpu, Device};
 use super::differences::Numeric;
 use super::machines::machine_rows;
+use super::processes::process_rows;
 use super::report::{Link, Row, Verdict, compare, largest};
 use super::rounded::Granted;
 use super::subject::{Evaluation, Runner, Subject};
@@ -124,6 +125,8 @@ pub fn judge<M: Model>(mutant: &Subject<'_, M>, honest: &Honest) -> Option<BTree
     if caught.is_empty() {
         if fails(&thread_rows(mutant, &honest.options)) {
             caught.insert(Link::Threads);
+        } else if fails(&process_rows(mutant)) {
+            caught.insert(Link::Processes);
         } else if fails(&machine_rows(mutant, &honest.options)) {
             caught.insert(Link::Machines);
         } else if exact == *right && cpu == honest.cpu {

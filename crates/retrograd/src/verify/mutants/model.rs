@@ -2,7 +2,7 @@
 
 use super::transform::Transform;
 use crate::simd::{self, InstructionSet};
-use crate::{Batch, Buffer, Grads, Layout, Model, Pass, Scalar, parallel};
+use crate::{Batch, Buffer, Grads, Layout, Model, Pass, Scalar, group, parallel};
 
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +25,8 @@ pub enum ModelFault {
     Exchanged(usize, usize),
     /// With more than one thread, a sum comes out in its last bit.
     ThreadDependent,
+    /// A sum over shards in as many parts as there are processes.
+    GroupDependent,
     /// A sum in as many parts as a register has lanes.
     WidthDependent,
     /// Only right when the input's gradient is asked for too.
@@ -150,6 +152,11 @@ impl<M: Model> Model for Faulty<'_, M> {
                 }
             }
             ModelFault::ThreadDependent if parallel::threads() > 1 => {
+                for d in &mut d_params {
+                    *d += *d * T::from_f64(f64::from(f32::EPSILON));
+                }
+            }
+            ModelFault::GroupDependent if group::size_played() > 1 => {
                 for d in &mut d_params {
                     *d += *d * T::from_f64(f64::from(f32::EPSILON));
                 }
@@ -294,6 +301,10 @@ pub fn model_faults(layout: &Layout, has_input: bool) -> Vec<(String, ModelFault
         (
             "sums that depend on threads".into(),
             ModelFault::ThreadDependent,
+        ),
+        (
+            "sums that depend on the number of processes".into(),
+            ModelFault::GroupDependent,
         ),
         (
             "sums that depend on the vector width".into(),
