@@ -10,7 +10,7 @@
 
 use std::ffi::OsString;
 
-use crate::log;
+use crate::{log, processes};
 
 /// How a command ended that did what it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,7 @@ pub fn end_quietly_with_the_reader() {
         }
         if !retrograd::command::panic_is_caught() {
             usual(info);
+            processes::abandon();
         }
     }));
 }

@@ -10,6 +10,7 @@ mod exit;
 pub mod experiments;
 mod log;
 mod memory;
+mod processes;
 mod progress;
 mod signals;
 
@@ -26,7 +27,9 @@ pub fn run(args: Vec<OsString>) -> u8 {
         Ok(cli) => {
             log::install(cli.style());
             signals::listen();
-            exit::report(cli.run())
+            let code = exit::report(cli.run());
+            processes::leave();
+            code
         }
         Err(error) => exit::usage(&error, &args),
     }

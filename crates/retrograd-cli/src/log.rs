@@ -18,6 +18,9 @@
 //! | `reproduced` | `comparable`, and `same` of how many `compared`, or `why` not |
 //! | `done` | `run`, `report`, `summary` of a run that was trained |
 //! | `warning`, `error` | `text`; an error also `code`, the exit code |
+//!
+//! Where `mpirun` or `srun` started several processes, rank 0 speaks, and every object has `rank` and
+//! `processes`.
 
 use std::io::{IsTerminal, Write as _};
 use std::sync::OnceLock;
@@ -48,10 +51,23 @@ pub fn style() -> Style {
     STYLE.get().map_or(Style::default(), |&(style, _)| style)
 }
 
+/// Which of how many processes this is.
+static PROCESS: OnceLock<(usize, usize)> = OnceLock::new();
+
+/// From here on this process is one of several. Rank 0 speaks for all.
+pub fn speak_as(rank: usize, size: usize) {
+    let _ = PROCESS.set((rank, size));
+}
+
+/// Whether another process speaks.
+pub fn silent() -> bool {
+    PROCESS.get().is_some_and(|&(rank, _)| rank > 0)
+}
+
 /// Whether stderr is a terminal that progress bars can be drawn on.
 pub fn draws() -> bool {
     let Style { quiet, json } = style();
-    !quiet && !json && std::io::stderr().is_terminal() && !is_dumb()
+    !quiet && !json && !silent() && std::io::stderr().is_terminal() && !is_dumb()
 }
 
 /// Whether stdout is a terminal that animations can be drawn on.
@@ -94,6 +110,9 @@ pub fn error(text: &str, code: u8) {
 
 /// A line on stderr. A terminal that is gone is no reason to end what is worth saving.
 fn say(line: &str) {
+    if silent() {
+        return;
+    }
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
@@ -104,6 +123,10 @@ pub fn event(name: &str, more: Value) {
     };
     let time = (start.elapsed().as_secs_f64() * 1e3).round() / 1e3;
     let mut line = json!({ "event": name, "time": time });
+    if let (Some(line), Some((rank, size))) = (line.as_object_mut(), PROCESS.get()) {
+        line.insert("rank".into(), json!(rank));
+        line.insert("processes".into(), json!(size));
+    }
     if let (Some(line), Value::Object(more)) = (line.as_object_mut(), more) {
         line.extend(more);
     }

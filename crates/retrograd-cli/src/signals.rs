@@ -6,10 +6,10 @@
 //! written is removed.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::log;
+use crate::{log, processes};
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Free as u8);
@@ -67,7 +67,13 @@ pub fn listen() {
 }
 
 fn on_signal() {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
     let again = STOP.swap(true, Ordering::SeqCst);
+    let first = FIRST.get_or_init(Instant::now);
+    // A launcher passes a Ctrl-C on, and asks to end besides.
+    if again && processes::joined() && first.elapsed() < Duration::from_secs(1) {
+        return;
+    }
     if interrupts(Phase::Free) || again {
         end();
     }

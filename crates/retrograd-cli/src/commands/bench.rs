@@ -7,6 +7,7 @@ use retrograd::bench::{Workload, all};
 use retrograd::command::did_you_mean;
 use retrograd::data::write_whole;
 
+use super::bench_mpi;
 use crate::bench::{self, Device};
 use crate::exit::{Outcome, Result};
 
@@ -45,14 +46,36 @@ pub struct BenchArgs {
     threads: super::Threads,
 }
 
+/// The measures of processes among the names that were given, which are taken alone.
+fn asked_of_mpi(names: &[String]) -> Vec<&'static str> {
+    let asked = |name: &str| {
+        let mut given = names.iter().filter(|given| given.starts_with("mpi-"));
+        given.any(|given| match given.strip_suffix('*') {
+            Some(start) => name.starts_with(start),
+            None => name == given,
+        })
+    };
+    let all = bench_mpi::NAMES.iter().map(|(name, _)| *name);
+    all.filter(|name| asked(name)).collect()
+}
+
 pub fn run(args: BenchArgs) -> Result {
     if args.profile {
         return profile(args.device);
+    }
+    let of_mpi = asked_of_mpi(&args.names);
+    if !of_mpi.is_empty() {
+        return bench_mpi::run(&of_mpi);
     }
     let workloads = choose(&args.names, (!args.list).then_some(args.device))?;
     if args.list {
         for workload in workloads {
             println!("{:24} {}", workload.name, workload.about);
+        }
+        if args.names.is_empty() {
+            for (name, about) in bench_mpi::NAMES {
+                println!("{name:24} {about}");
+            }
         }
         return Ok(Outcome::Done);
     }

@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 mod bench;
+mod bench_mpi;
 mod check;
 mod completions;
 mod devices;
@@ -21,6 +22,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::exit::Result;
 use crate::log::Style;
+use crate::processes;
 
 /// Trains small and unusual networks, with a backward pass that is fast, repeatable bit for bit,
 /// and proven right.
@@ -127,6 +129,7 @@ pub struct Threads {
 impl Threads {
     /// Runs a closure with that many threads.
     pub fn install<R: Send>(self, run: impl FnOnce() -> R + Send) -> R {
-        retrograd::parallel::with_threads(self.threads.unwrap_or(0).into(), run)
+        let threads = self.threads.map(usize::from).or_else(processes::threads);
+        retrograd::parallel::with_threads(threads.unwrap_or(0), run)
     }
 }

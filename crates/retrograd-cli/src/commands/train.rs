@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use retrograd::Family;
+use retrograd::group::Group;
 use retrograd::train::{
     Experiment, Findings, Mode, OnNan, Placement, Precision, Session, Summary, Verdict,
     Verification, number,
@@ -15,7 +16,7 @@ use super::many_runs;
 use crate::console::Terminal;
 use crate::exit::{Outcome, Result};
 use crate::progress::Progress;
-use crate::{experiments, log, signals};
+use crate::{experiments, log, processes, signals};
 
 /// Trains a model: a ready experiment or your own.
 #[derive(Debug, clap::Args)]
@@ -27,6 +28,7 @@ Examples:
   retrograd train wine.toml --folds 5
   retrograd train life-small --seeds 5
   retrograd train --resume runs/moons --epochs 120
+  mpirun -np 4 retrograd train wine.toml     (built with --features mpi)
 
 Exit codes:
   0    trained
@@ -181,46 +183,27 @@ pub fn run(args: TrainArgs) -> Result {
         }
         return Ok(Outcome::Done);
     }
-    let mut experiment = match (&args.experiment, &args.resume) {
-        (Some(name), _) if args.small => experiments::small(name)?,
-        (Some(name), _) => experiments::open(name)?,
-        (None, Some(run)) => experiments::of_run(run)?,
-        (None, None) => anyhow::bail!("train: needs an experiment or --resume RUN"),
-    };
-    let train = &mut experiment.train;
-    train.seed = args.seed.unwrap_or(train.seed);
-    train.epochs = args.epochs.unwrap_or(train.epochs);
-    match args.on_nan {
-        Some(OnNanArg::Stop) => train.on_nan = OnNan::Stop,
-        Some(OnNanArg::Skip) => train.on_nan = OnNan::Skip,
-        None => {}
-    }
-    if let Some(weights) = &args.weights {
-        // As the user typed it: from the current folder, not the experiment's.
-        train.weights = Some(std::path::absolute(weights)?);
-    }
-    let family = Family::find(experiment.family())?;
-    let placement = placement(&args)?;
-    match args.batch {
-        None => {}
-        Some(BatchArg::Samples(samples)) => experiment.train.batch = Some(samples),
-        Some(BatchArg::Auto) => {
-            let console = &mut Terminal::default();
-            let batch = family.auto_batch(&experiment, &placement, console)?;
-            experiment.train.batch = Some(batch);
-        }
-    }
+    let group = processes::join()?;
+    let prepared = prepare(&args, group);
+    // Where one process can't go on, none does.
+    let told = prepared.as_ref().map(|_| ()).map_err(|e| format!("{e:#}"));
+    let agreed = group.map_or(Ok(()), |group| retrograd::group::agree(group, &told));
+    let (experiment, family, placement) = prepared?;
+    agreed?;
     if args.show_plan {
         let mut plan = String::new();
         let mut session = Session::new(experiment).planned_into(&mut plan);
         family.train(&mut session)?;
         drop(session);
-        print!("{plan}");
+        if !log::silent() {
+            print!("{plan}");
+        }
         return Ok(Outcome::Done);
     }
     let trainer = Trainer {
         family,
         placement,
+        group,
         verify: !args.no_verify,
         require_learned: args.require_learned,
         threads: args.threads,
@@ -242,10 +225,62 @@ pub fn run(args: TrainArgs) -> Result {
     Ok(trainer.outcome(&summary))
 }
 
+/// The experiment with what the command line changes, its family, and where it is trained.
+fn prepare(
+    args: &TrainArgs,
+    group: Option<&dyn Group>,
+) -> anyhow::Result<(Experiment, &'static Family, Placement)> {
+    if let Some(group) = group.filter(|group| group.size() > 1)
+        && let Some(option) = [
+            ("--folds", args.folds.is_some()),
+            ("--seeds", args.seeds.is_some()),
+        ]
+        .iter()
+        .find(|(_, given)| *given)
+    {
+        anyhow::bail!(
+            "{}: many runs, and {} processes that share one; start a process for each run",
+            option.0,
+            group.size()
+        );
+    }
+    let mut experiment = match (&args.experiment, &args.resume) {
+        (Some(name), _) if args.small => experiments::small(name)?,
+        (Some(name), _) => experiments::open(name)?,
+        (None, Some(run)) => experiments::of_run(run)?,
+        (None, None) => anyhow::bail!("train: needs an experiment or --resume RUN"),
+    };
+    let train = &mut experiment.train;
+    train.seed = args.seed.unwrap_or(train.seed);
+    train.epochs = args.epochs.unwrap_or(train.epochs);
+    match args.on_nan {
+        Some(OnNanArg::Stop) => train.on_nan = OnNan::Stop,
+        Some(OnNanArg::Skip) => train.on_nan = OnNan::Skip,
+        None => {}
+    }
+    if let Some(weights) = &args.weights {
+        // As the user typed it: from the current folder, not the experiment's.
+        train.weights = Some(std::path::absolute(weights)?);
+    }
+    let family = Family::find(experiment.family())?;
+    let placement = placement(args)?;
+    match args.batch {
+        None => {}
+        Some(BatchArg::Samples(samples)) => experiment.train.batch = Some(samples),
+        Some(BatchArg::Auto) => {
+            let console = &mut Terminal::default();
+            let batch = family.auto_batch(&experiment, &placement, console)?;
+            experiment.train.batch = Some(batch);
+        }
+    }
+    Ok((experiment, family, placement))
+}
+
 /// Trains experiments of a family, all in the same way.
 pub(super) struct Trainer {
     family: &'static Family,
     placement: Placement,
+    group: Option<&'static dyn Group>,
     verify: bool,
     require_learned: bool,
     threads: super::Threads,
@@ -277,6 +312,10 @@ impl Trainer {
             .placed(self.placement.clone())
             .verified(self.verify)
             .with_findings(added);
+        let session = match self.group {
+            Some(group) => session.in_group(group),
+            None => session,
+        };
         let session = match resume {
             true => session.resuming(run),
             false => session.in_folder(run),
@@ -300,6 +339,9 @@ impl Trainer {
             }
             result => result?,
         };
+        if log::silent() {
+            return Ok(summary);
+        }
         print_summary(&summary, run);
         log::event(
             "done",

@@ -177,9 +177,14 @@ impl<'a> Session<'a> {
         fit.kept = self.kept.as_deref_mut();
         fit.added = self.added.clone();
         match &self.folder {
-            Place::Memory => fit.accelerate(&self.placement)?,
+            Place::Memory => {
+                fit.accelerate(&self.placement)?;
+                fit.compare()?;
+            }
             Place::New(path) => {
                 fit.accelerate(&self.placement)?;
+                // A process that can't go on leaves nothing behind.
+                fit.compare()?;
                 fit.begin_in(RunFolder::create(path, &self.experiment)?)?;
             }
             Place::Resume(path) => {
@@ -188,9 +193,9 @@ impl<'a> Session<'a> {
                 }
                 fit.spread()?;
                 fit.accelerate(&self.placement)?;
+                fit.compare()?;
             }
         }
-        fit.compare()?;
         fit.run()
     }
 
@@ -201,9 +206,10 @@ impl<'a> Session<'a> {
         };
         let met = match &result {
             // They know already.
-            Err(Error::Process { .. } | Error::Interrupted { .. }) => return result,
+            Err(Error::Process { .. }) => return result,
+            // All have agreed to stop; rank 0 may have failed to save.
+            Ok(_) | Err(Error::Interrupted { .. }) => meet(group, Frame::Fine(&[])),
             Err(error) => meet(group, Frame::Failed(error)),
-            Ok(_) => meet(group, Frame::Fine(&[])),
         };
         match (met, result) {
             // The error itself says more than its text.

@@ -1,0 +1,155 @@
+//! A [`Group`] of processes over MPI, started by `mpirun` or `srun`.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use mpi::Threading;
+use mpi::datatype::{Partition, PartitionMut};
+use mpi::environment::Universe;
+use mpi::topology::SimpleCommunicator;
+use mpi::traits::{Communicator, CommunicatorCollectives, Root};
+use retrograd::group::Group;
+use retrograd::{Error, Result};
+
+/// Bytes of one broadcast: MPI counts in 32 bits.
+const PIECE: usize = 1 << 30;
+
+/// The processes that were started together.
+pub struct Mpi {
+    rank: usize,
+    size: usize,
+    local_size: usize,
+    /// One call at a time, from whichever thread.
+    calls: Mutex<()>,
+    /// Ends MPI when it is dropped.
+    universe: Mutex<Option<Universe>>,
+}
+
+impl Mpi {
+    /// Begins MPI. All processes that were started together come here.
+    pub fn join() -> Result<Self> {
+        let begun = mpi::initialize_with_threading(Threading::Serialized);
+        let Some((universe, threading)) = begun else {
+            return Err(Error::refused("MPI", "it was begun before in this process"));
+        };
+        if threading < Threading::Serialized {
+            return Err(Error::refused(
+                "MPI",
+                "this library allows calls from one thread alone; one that was built with support for \
+                 threads is needed (Open MPI and MPICH of every distribution are)",
+            ));
+        }
+        let world = SimpleCommunicator::world();
+        Ok(Mpi {
+            rank: number(world.rank()),
+            size: number(world.size()),
+            local_size: number(world.split_shared(world.rank()).size()),
+            calls: Mutex::new(()),
+            universe: Mutex::new(Some(universe)),
+        })
+    }
+
+    /// How many of them are on this machine.
+    pub fn local_size(&self) -> usize {
+        self.local_size
+    }
+
+    /// Ends MPI; no call may follow.
+    pub fn leave(&self) {
+        let universe = self.universe.lock();
+        drop(universe.unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// Ends all processes at once, without their doing anything more. For what can't be agreed upon: a
+    /// panic.
+    pub fn abort(code: i32) -> ! {
+        SimpleCommunicator::world().abort(code)
+    }
+
+    fn world(&self) -> (SimpleCommunicator, MutexGuard<'_, ()>) {
+        let turn = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        (SimpleCommunicator::world(), turn)
+    }
+}
+
+/// What MPI counts.
+fn number(count: i32) -> usize {
+    usize::try_from(count).expect("a count")
+}
+
+/// Counts and places of neighbouring parts.
+///
+/// # Panics
+/// With 2³¹ numbers or more for one exchange.
+fn parts(counts: &[usize]) -> (Vec<i32>, Vec<i32>) {
+    let whole = |n: usize| i32::try_from(n).expect("fewer than 2³¹ numbers in one exchange");
+    let mut at = 0;
+    let mut places = Vec::with_capacity(counts.len());
+    for &count in counts {
+        places.push(whole(at));
+        at += count;
+    }
+    whole(at);
+    (counts.iter().map(|&n| whole(n)).collect(), places)
+}
+
+impl Group for Mpi {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn gather(&self, own: &[u8]) -> Vec<Vec<u8>> {
+        let (world, _turn) = self.world();
+        let mut lengths = vec![0_u64; self.size];
+        world.all_gather_into(&(own.len() as u64), &mut lengths[..]);
+        let lengths: Vec<usize> = lengths.iter().map(|&n| n as usize).collect();
+        let mut all = vec![0_u8; lengths.iter().sum()];
+        let (counts, places) = parts(&lengths);
+        let mut to = PartitionMut::new(&mut all[..], counts, places);
+        world.all_gather_varcount_into(own, &mut to);
+        let mut rest = &all[..];
+        let cut = lengths.iter().map(|&length| {
+            let (part, after) = rest.split_at(length);
+            rest = after;
+            part.to_vec()
+        });
+        cut.collect()
+    }
+
+    fn exchange(&self, send: &[f32], sent: &[usize], received: &mut [f32], counts: &[usize]) {
+        let (world, _turn) = self.world();
+        let (sent, from) = parts(sent);
+        let (counts, to) = parts(counts);
+        let send = Partition::new(send, sent, from);
+        let mut received = PartitionMut::new(received, counts, to);
+        world.all_to_all_varcount_into(&send, &mut received);
+    }
+
+    fn share(&self, all: &mut [f32], counts: &[usize]) {
+        let (world, _turn) = self.world();
+        let start: usize = counts[..self.rank].iter().sum();
+        let own = all[start..start + counts[self.rank]].to_vec();
+        let (counts, places) = parts(counts);
+        let mut to = PartitionMut::new(all, counts, places);
+        world.all_gather_varcount_into(&own[..], &mut to);
+    }
+
+    fn broadcast(&self, bytes: &mut Vec<u8>) {
+        let (world, _turn) = self.world();
+        let root = world.process_at_rank(0);
+        let mut length = bytes.len() as u64;
+        root.broadcast_into(&mut length);
+        bytes.resize(length as usize, 0);
+        for piece in bytes.chunks_mut(PIECE) {
+            root.broadcast_into(piece);
+        }
+    }
+
+    fn barrier(&self) {
+        let (world, _turn) = self.world();
+        world.barrier();
+    }
+}
