@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use retrograd::train::{Event, Observer, Record, Verification, number};
-use serde_json::{Map, Value, json};
 
 use crate::log;
 use crate::signals::{self, Phase};
@@ -130,60 +129,15 @@ impl Progress {
 
     /// One line for an event; steps at most ten a second.
     fn json(&mut self, event: &Event<'_>) {
-        let (name, more) = match event {
-            Event::Note(text) => ("note", json!({ "text": text })),
-            Event::Warning(text) => ("warning", json!({ "text": text })),
-            Event::LongStep | Event::Stepped | Event::Evaluating | Event::Finishing => return,
-            Event::Start {
-                params,
-                step,
-                steps,
-                steps_per_epoch,
-            } => (
-                "start",
-                json!({
-                    "params": params,
-                    "step": step,
-                    "steps": steps,
-                    "steps_per_epoch": steps_per_epoch,
-                }),
-            ),
-            Event::Step { step, loss } => {
-                if self.printed.is_some_and(|at| at.elapsed() < STEPS) {
-                    return;
-                }
-                self.printed = Some(Instant::now());
-                ("step", json!({ "step": step, "loss": loss }))
+        if matches!(event, Event::Step { .. }) {
+            if self.printed.is_some_and(|at| at.elapsed() < STEPS) {
+                return;
             }
-            Event::Skipped { step, tensor } => {
-                ("skipped", json!({ "step": step, "tensor": tensor }))
-            }
-            Event::Epoch(record) => {
-                let metrics = record.metrics.iter();
-                let metrics: Map<String, Value> = metrics
-                    .map(|(name, value)| (name.clone(), json!(value)))
-                    .collect();
-                let more = json!({
-                    "epoch": record.epoch,
-                    "step": record.step,
-                    "train_loss": record.train_loss,
-                    "lr": record.lr,
-                    "metrics": metrics,
-                    "seconds": record.seconds,
-                    "best": record.best,
-                });
-                ("epoch", more)
-            }
-            Event::Picture(text) => ("picture", json!({ "text": text })),
-            Event::Saved(path) => ("saved", json!({ "path": path.display().to_string() })),
-            Event::SaveFailed(error) => {
-                let text = format!("{error}; the run goes on and tries again");
-                ("warning", json!({ "text": text }))
-            }
-            Event::StoppedEarly { best } => ("stopped_early", json!({ "best": best })),
-            Event::Verified(verification) => ("verified", verification.to_json()),
-        };
-        log::event(name, more);
+            self.printed = Some(Instant::now());
+        }
+        if let Some((name, more)) = event.to_json() {
+            log::event(name, more);
+        }
     }
 }
 
@@ -270,7 +224,7 @@ impl Observer for Progress {
                     bar.set_message(picture.to_string());
                 }
             }
-            Event::Saved(_) => {}
+            Event::Saved(_) | Event::View(_) => {}
             Event::SaveFailed(error) => {
                 self.warn(&format!("{error}; the run goes on and tries again"));
             }

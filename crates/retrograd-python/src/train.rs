@@ -18,7 +18,7 @@ use retrograd::train::{
     Event, Experiment, Mode, NetworkTask, Observer, Placement, Precision, Session, Task, TrainSpec,
 };
 use retrograd::{Family, Model, parallel};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::convert::{array, checked, copied, described, elements, exception, panicked, shaped};
 use crate::network::Network;
@@ -57,53 +57,22 @@ impl Teller {
 
 impl Observer for Teller {
     fn event(&mut self, event: Event<'_>) {
-        let (kind, more) = match event {
-            Event::Note(text) => ("note", json!({ "text": text })),
-            Event::Warning(text) => ("warning", json!({ "text": text })),
-            Event::Start {
-                params,
-                step,
-                steps,
-                steps_per_epoch,
-            } => (
-                "start",
-                json!({
-                    "params": params,
-                    "step": step,
-                    "steps": steps,
-                    "steps_per_epoch": steps_per_epoch,
-                }),
-            ),
-            Event::Step { step, loss } => {
-                if self.stepped.is_some_and(|at| at.elapsed() < STEPS) {
-                    return;
-                }
-                self.stepped = Some(Instant::now());
-                ("step", json!({ "step": step, "loss": loss }))
+        if matches!(event, Event::Step { .. }) {
+            if self.stepped.is_some_and(|at| at.elapsed() < STEPS) {
+                return;
             }
-            Event::Skipped { step, tensor } => {
-                ("skipped", json!({ "step": step, "tensor": tensor }))
-            }
-            Event::Epoch(record) => {
-                let mut more = Map::new();
-                more.insert("epoch".into(), json!(record.epoch));
-                more.insert("step".into(), json!(record.step));
-                more.insert("train_loss".into(), json!(record.train_loss));
-                more.insert("lr".into(), json!(record.lr));
-                for (name, value) in &record.metrics {
-                    more.insert(name.clone(), json!(value));
-                }
-                more.insert("best".into(), json!(record.best));
-                more.insert("seconds".into(), json!(record.seconds));
-                ("epoch", Value::Object(more))
-            }
-            Event::Picture(text) => ("picture", json!({ "text": text })),
-            Event::Saved(path) => ("saved", json!({ "path": path.display().to_string() })),
-            Event::SaveFailed(error) => ("warning", json!({ "text": error.to_string() })),
-            Event::StoppedEarly { best } => ("stopped_early", json!({ "best": best })),
-            Event::Verified(verification) => ("verified", verification.to_json()),
-            Event::LongStep | Event::Stepped | Event::Evaluating | Event::Finishing => return,
+            self.stepped = Some(Instant::now());
+        }
+        let Some((kind, mut more)) = event.to_json() else {
+            return;
         };
+        // The figures of an epoch beside its others, as the columns of `metrics` are.
+        if let Some(Value::Object(figures)) = more.get_mut("metrics").map(Value::take)
+            && let Value::Object(more) = &mut more
+        {
+            more.remove("metrics");
+            more.extend(figures);
+        }
         // Who is called back may want to stop, or look at the state as it was then.
         self.tell(kind, more, kind == "epoch");
     }
@@ -352,18 +321,20 @@ pub fn fit<'py>(
     Ok((shaped(py, params, &[len])?, summary.to_json().to_string()))
 }
 
-/// What a trained network of a run says about a file: columns of text.
+/// What the trained model of a run says about files: columns of text. Graphs may do without one: their
+/// own data is meant then.
 #[pyfunction]
 pub fn predict(
     py: Python<'_>,
     run: PathBuf,
-    file: PathBuf,
+    files: Vec<PathBuf>,
     threads: usize,
 ) -> PyResult<Vec<(String, Vec<String>)>> {
     crate::convert::compute(py, || {
         parallel::with_threads(threads, || {
             let experiment = retrograd::train::experiment_of(&run)?;
             let trained = match experiment.family() {
+                "graph" => return Ok(retrograd::graph::task::predict(&run, &files)?.columns),
                 "kan" => retrograd::kan::trained_kan(&run)?,
                 "network" => retrograd::train::TrainedNetwork::open(&run)?,
                 other => {
@@ -373,7 +344,11 @@ pub fn predict(
                     ));
                 }
             };
-            Ok(trained.predict(&file, &[])?.columns)
+            let [file] = &files[..] else {
+                let needed = "one table, array or file";
+                return Err(retrograd::Error::invalid("x", files.len(), needed));
+            };
+            Ok(trained.predict(file, &[])?.columns)
         })
     })
 }

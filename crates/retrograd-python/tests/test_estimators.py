@@ -40,6 +40,21 @@ def test_a_regression_is_learnt_in_the_targets_units(kind):
     assert both.predict(x).shape == (300, 2)
 
 
+@pytest.mark.parametrize("kind", ALL)
+def test_a_gpu_learns_what_the_cpu_learns(kind):
+    # Mesa's software Vulkan where there is no other; without an adapter this fails.
+    x, y = regression()
+    y = (y > 14).astype(int) if "Classifier" in kind.__name__ else y
+    fit = lambda device: kind(epochs=3, random_state=3, device=device).fit(x, y)
+    cpu, gpu = fit("cpu").params_, fit("gpu").params_
+    assert np.array_equal(gpu, fit("gpu").params_)
+    # That `device` reaches the GPU shows in the last bits; that it trains there as the CPU does, in the
+    # way that the parameters went. The kernels themselves are held to their bounds in Rust.
+    assert not np.array_equal(cpu, gpu)
+    moved = np.abs(cpu - kind(epochs=1, random_state=3).fit(x, y).params_).max()
+    assert np.abs(cpu - gpu).max() < 1e-2 * moved
+
+
 @pytest.mark.parametrize("kind", [KanClassifier, NetworkClassifier])
 def test_classes_come_back_in_their_own_words(kind):
     x, y = load_iris(return_X_y=True)

@@ -61,3 +61,24 @@ def test_every_public_name_is_there_and_documented():
         assert name == "__version__" or value.__doc__, name
     with pytest.raises(AttributeError, match="nonsense"):
         retrograd.nonsense
+
+
+def test_type_checkers_understand_the_package(tmp_path):
+    # The stub against what was compiled, then a user's program, with the mistake in it found.
+    # (That classes of Rust have a layout of their own is no matter of types.)
+    stubtest = [sys.executable, "-m", "mypy.stubtest", "--ignore-disjoint-bases"]
+    checked = run(*stubtest, "retrograd._retrograd", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import numpy as np\nimport retrograd\n\n"
+        "x = np.zeros((4, 2))\n"
+        "model = retrograd.KanRegressor(epochs=3)\n"
+        "run: retrograd.Run = retrograd.train('moons', epochs=2)\n"
+        "shares: np.ndarray = run.predict_proba(x)\n"
+        "names: list[str] = retrograd.experiments()\n"
+        "retrograd.train('moons', epochs='two')\n"
+    )
+    checked = run(sys.executable, "-m", "mypy", "--cache-dir", tmp_path / "cache", program, cwd=tmp_path)
+    lines = [line for line in checked.stdout.splitlines() if ": error:" in line]
+    assert len(lines) == 1 and 'program.py:9' in lines[0] and "epochs" in lines[0], checked.stdout

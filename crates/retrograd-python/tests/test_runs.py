@@ -161,6 +161,35 @@ def test_a_graphs_run_has_its_model(tmp_path):
     assert network(np.eye(nodes)[:2], edges).shape[0] == 2
 
 
+def test_a_graphs_run_predicts_its_nodes_and_other_files(tmp_path):
+    run = retrograd.train("karate", out=tmp_path / "run", verify=False)
+    predicted, shares = run.predict(), run.predict_proba()
+    assert predicted.shape == (34,) and shares.shape == (34, 2)
+    assert np.allclose(shares.sum(axis=1), 1, atol=2e-6)
+    # The club's two founders lead its two halves.
+    assert predicted[0] != predicted[33] and len(set(predicted)) == 2
+    with pytest.raises(TypeError, match="predicts files"):
+        run.predict(np.eye(34))
+    with pytest.raises(ValueError, match="the club is built in"):
+        run.predict("other.csv")
+
+    # An edge list of one's own: two cliques, joined by one edge, predicted again and on other edges.
+    pairs = [(a, b) for g in (0, 6) for a in range(g, g + 6) for b in range(g, g + 6) if a < b]
+    (tmp_path / "edges.csv").write_text("".join(f"{a},{b}\n" for a, b in [*pairs, (0, 6)]))
+    (tmp_path / "features.csv").write_text("a,b\n" + "".join(f"{n // 6},{n % 6}\n" for n in range(12)))
+    (tmp_path / "labels.csv").write_text("label\n" + "".join(f"{'xy'[n // 6]}\n" for n in range(12)))
+    files = {name: str(tmp_path / f"{name}.csv") for name in ("edges", "features", "labels")}
+    described = {
+        "model": {"family": "graph", "features": 2, "layers": [{"kind": "gcn", "out": 2}]},
+        "data": {"kind": "edge_list", **files},
+        "train": {"epochs": 60, "optimizer": {"kind": "adam", "lr": 0.1}},
+    }
+    run = retrograd.train(described, out=tmp_path / "own", verify=False)
+    predicted = run.predict()
+    assert list(predicted) == ["xy"[best] for best in run.predict_proba().argmax(axis=1)]
+    assert np.array_equal(run.predict([files["edges"], files["features"]]), predicted)
+
+
 def test_frames_files_and_arrays_are_predicted_alike(tmp_path):
     x, y = data()
     table = pandas.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": y})

@@ -53,6 +53,79 @@ def compare(module, other, x, *more, wide=False):
         assert (one - two).abs().max() <= unit * scale, ((one - two).abs().max(), scale)
 
 
+class PlainLogicCA(nn.Module):
+    """The automaton in plain PyTorch: the sixteen gates one by one, neighbours by shifted copies."""
+
+    def __init__(self, automaton):
+        super().__init__()
+        self.spec = automaton.spec
+        self.wires = {k: v.long() for k, v in automaton.state_dict().items() if k.startswith("wires")}
+        for name, parameter in automaton.named_parameters():
+            part, layer, leaf = name.split(".")
+            if part not in self._modules:
+                self.add_module(part, nn.ModuleList())
+            self._modules[part].append(nn.Module())
+            self._modules[part][int(layer)].register_parameter(leaf, nn.Parameter(parameter.detach().clone()))
+
+    @staticmethod
+    def gates(logits, a, b):
+        """Mixtures of all gates; a and b are (…, gates), logits (gates, 16)."""
+        ab, one = a * b, torch.ones_like(a)
+        all_sixteen = [
+            0 * a, ab, a - ab, a, b - ab, b, a + b - 2 * ab, a + b - ab,
+            one - (a + b - ab), one - (a + b - 2 * ab), one - b, one - b + ab,
+            one - a, one - a + ab, one - ab, one,
+        ]
+        return (torch.stack(all_sixteen, -1) * logits.softmax(-1)).sum(-1)
+
+    def around(self, state):
+        """(grids, rows, columns, channels, 9): the cells around each, row by row."""
+        periodic = self.spec.get("boundary", "periodic") == "periodic"
+        wide = nn.functional.pad(
+            state.permute(0, 3, 1, 2), (1, 1, 1, 1), mode="circular" if periodic else "constant"
+        )
+        height, width = state.shape[1:3]
+        moved = [wide[:, :, y : y + height, x : x + width] for y in range(3) for x in range(3)]
+        return torch.stack(moved, -1).permute(0, 2, 3, 1, 4)
+
+    def step(self, state):
+        around, kernels = self.around(state), []
+        for k in range(self.spec["kernels"]):
+            values = around
+            for l, layer in enumerate(self.perception):
+                wires = self.wires[f"wires.perception.{l}"]
+                wires = wires[k] if wires.dim() == 3 else wires
+                values = self.gates(layer.logits[k], values[..., wires[0]], values[..., wires[1]])
+            kernels.append(values)
+        seen = torch.stack(kernels, -1).flatten(-3)
+        values = torch.cat([state, seen], -1)
+        for l, layer in enumerate(self.update):
+            wires = self.wires[f"wires.update.{l}"]
+            values = self.gates(layer.logits, values[..., wires[0]], values[..., wires[1]])
+        return values
+
+    def forward(self, state, fire=None):
+        for t in range(self.spec["steps"]):
+            new = self.step(state)
+            state = new if fire is None else torch.where(fire[t][None, :, :, None], new, state)
+        return state
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("per_kernel", [False, True])
+@pytest.mark.parametrize("boundary", ["zero", "periodic"])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_automata_are_those_of_plain_pytorch(wide, per_kernel, boundary, asynchronous):
+    torch.manual_seed(0)
+    automaton = ours.LogicCA(**LOGIC, boundary=boundary, per_kernel_wiring=per_kernel)
+    with torch.no_grad():
+        for parameter in automaton.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+    state = torch.rand(3, 5, 7, 2)
+    more = [torch.rand(LOGIC["steps"], 5, 7) < 0.6] if asynchronous else []
+    compare(automaton, PlainLogicCA(automaton), state, *more, wide=wide)
+
+
 @pytest.mark.parametrize("wide", [False, True])
 def test_kan_layers_are_those_of_plain_pytorch(wide):
     x = torch.rand(11, 3, generator=torch.manual_seed(0)) * 2 - 1
@@ -101,7 +174,11 @@ def test_graph_layers_are_those_of_pytorch_geometric():
     import torch_geometric.nn as geometric
 
     x = torch.rand(5, 3, generator=torch.manual_seed(0))
+    attr = torch.rand(7, 2)
+    mlp = lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4))
     pairs = [
+        (ours.GINConv(3, 4), geometric.GINConv(mlp(), train_eps=True)),
+        (ours.GINEConv(3, 4, edge_dim=2), geometric.GINEConv(mlp(), train_eps=True, edge_dim=2)),
         (ours.GCNConv(3, 4), geometric.GCNConv(3, 4)),
         (ours.SAGEConv(3, 4), geometric.SAGEConv(3, 4)),
         (ours.GATConv(3, 4, heads=2), geometric.GATConv(3, 4, heads=2)),
@@ -110,7 +187,8 @@ def test_graph_layers_are_those_of_pytorch_geometric():
     for module, other in pairs:
         assert set(module.state_dict()) == set(other.state_dict()), type(other)
         for wide in (False, True):
-            compare(module, other, x, EDGES, wide=wide)
+            more = [attr.double() if wide else attr] if isinstance(module, ours.GINEConv) else []
+            compare(module, other, x, EDGES, *more, wide=wide)
 
 
 def test_modules_pass_gradcheck_in_the_parameters_too():

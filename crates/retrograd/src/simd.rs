@@ -16,7 +16,9 @@ mod level;
 pub use fused::Fused;
 pub use level::{InstructionSet, asked, instruction_set, level, on};
 
-pub use fearless_simd::{Level, Simd, f32x8, f32x16, f64x8, mask32x16, prelude, u32x16};
+#[cfg(target_arch = "x86_64")]
+pub use fearless_simd::Level;
+pub use fearless_simd::{Simd, f32x8, f32x16, f64x8, mask32x16, prelude, u32x16};
 
 use std::marker::PhantomData;
 use std::ops::Range;

@@ -10,6 +10,7 @@ mod export;
 mod init;
 mod man;
 mod many_runs;
+mod playground;
 mod reproduce;
 mod run;
 mod train;
@@ -83,6 +84,7 @@ enum Command {
     Export(ExportArgs),
     Check(check::CheckArgs),
     Reproduce(reproduce::ReproduceArgs),
+    Playground(playground::PlaygroundArgs),
     Devices(devices::DevicesArgs),
     Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
@@ -102,6 +104,7 @@ impl Cli {
             Command::Export(args) => export::run(args),
             Command::Check(args) => check::run(args),
             Command::Reproduce(args) => reproduce::run(args),
+            Command::Playground(args) => playground::run(args),
             Command::Devices(args) => devices::run(args),
             Command::Bench(args) => bench::run(args),
             Command::Completions(args) => completions::run(args),

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib as _importlib
 import os as _os
+from typing import TYPE_CHECKING
 
 from . import _retrograd
 from ._retrograd import VERSION as __version__
@@ -52,6 +53,30 @@ _LAZY = {
     "verify": "verifying",
 }
 _MODULES = {"torch"}
+
+if TYPE_CHECKING:
+    # The same for those who read the types and import nothing.
+    from .estimators import Denoiser as Denoiser
+    from .estimators import KanClassifier as KanClassifier
+    from .estimators import KanRegressor as KanRegressor
+    from .estimators import NetworkClassifier as NetworkClassifier
+    from .estimators import NetworkRegressor as NetworkRegressor
+    from .formulas import Formula as Formula
+    from .formulas import Picture as Picture
+    from .formulas import find_formula as find_formula
+    from .models import Automaton as Automaton
+    from .models import Circuit as Circuit
+    from .models import Graph as Graph
+    from .models import GraphNetwork as GraphNetwork
+    from .models import Network as Network
+    from .runs import Interrupted as Interrupted
+    from .runs import Run as Run
+    from .runs import denoise as denoise
+    from .runs import experiments as experiments
+    from .runs import open_run as open_run
+    from .runs import train as train
+    from .verifying import Report as Report
+    from .verifying import verify as verify
 
 __all__ = ["InternalError", "__version__", *_LAZY, *_MODULES]
 

@@ -2,10 +2,36 @@
 
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+
+__all__ = [
+    "Circuit",
+    "Denoiser",
+    "Graph",
+    "GraphNetwork",
+    "InternalError",
+    "LogicCa",
+    "Network",
+    "Tape",
+    "VERSION",
+    "command",
+    "experiment_json",
+    "experiment_text",
+    "experiments",
+    "find_formula",
+    "fit",
+    "forked",
+    "panic_for_a_test",
+    "predict",
+    "read_tensors",
+    "threads",
+    "train",
+    "verify_built_in",
+    "verify_bundles",
+]
 
 VERSION: str
 
@@ -16,8 +42,10 @@ _Path = str | PathLike[str]
 
 class InternalError(RuntimeError): ...
 
+@final
 class Tape: ...
 
+@final
 class Network:
     def __new__(cls, spec: str) -> Network: ...
     @property
@@ -63,6 +91,7 @@ class Network:
         quick: bool,
     ) -> _Checked: ...
 
+@final
 class Graph:
     def __new__(
         cls,
@@ -82,6 +111,7 @@ class Graph:
     def kept(self) -> NDArray[np.int64]: ...
     def edge_index(self) -> NDArray[np.int64]: ...
 
+@final
 class GraphNetwork:
     def __new__(cls, spec: str) -> GraphNetwork: ...
     @property
@@ -127,6 +157,7 @@ class GraphNetwork:
         edge_attr: NDArray[np.float32] | None = None,
     ) -> _Checked: ...
 
+@final
 class LogicCa:
     def __new__(cls, spec: str, seed: int) -> LogicCa: ...
     def places(self) -> list[_Place]: ...
@@ -157,6 +188,7 @@ class LogicCa:
         quick: bool,
     ) -> _Checked: ...
 
+@final
 class Circuit:
     def __new__(cls, json: str) -> Circuit: ...
     @property
@@ -171,6 +203,7 @@ class Circuit:
         self, state: NDArray[np.bool_], steps: int, fire: NDArray[np.bool_] | None = None
     ) -> NDArray[np.bool_]: ...
 
+@final
 class Denoiser:
     def __new__(cls, run: _Path) -> Denoiser: ...
     def apply(self, image: NDArray[np.float32], memory_mib: int, threads: int) -> NDArray[np.float32]: ...
@@ -210,7 +243,7 @@ def fit(
     threads: int = 0,
     on_event: Callable[[str, str], Any] | None = None,
 ) -> tuple[NDArray[np.float32], str]: ...
-def predict(run: _Path, file: _Path, threads: int) -> list[tuple[str, list[str]]]: ...
+def predict(run: _Path, files: list[_Path], threads: int) -> list[tuple[str, list[str]]]: ...
 def read_tensors(path: _Path) -> list[tuple[str, NDArray[Any]]]: ...
 def verify_bundles(paths: Sequence[_Path]) -> _Checked: ...
 def verify_built_in(mutants: bool) -> _Checked: ...

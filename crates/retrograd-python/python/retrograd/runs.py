@@ -309,36 +309,46 @@ class Run:
             raise ValueError(f"circuit: the family {self.family!r} has none, needs logic_ca")
         return self.model().circuit()
 
-    def predict(self, x, *, n_jobs: int | None = None) -> np.ndarray:
+    def predict(self, x=None, *, n_jobs: int | None = None) -> np.ndarray:
         """Predictions for new data in the units and words of the run's own: an array, a frame of
-        pandas or a file for tables; an image (rows, columns), or several, for denoisers."""
+        pandas or a file for tables; an image (rows, columns), or several, for denoisers; for graphs
+        the files that the command's `run` takes, or nothing for every node, graph or test link of the
+        run's own data (of links the probability, of texts the restored lines)."""
         if self.family == "denoise":
             return denoise(x, self, n_jobs=n_jobs)
         columns = self._columns(x, n_jobs)
+        if self.family == "graph":
+            told = dict(columns)
+            if "p(link)" in told:
+                return np.array(told["p(link)"], dtype=np.float64)
+            return _words(told.get("predicted") or told["restored"])
         predicted = [cells for name, cells in columns if name.startswith("predicted_")]
         if any(name.startswith("probability_") for name, _ in columns):
             classes = self.folder / "classes.json"
             if classes.is_file():
                 words = json.loads(classes.read_text(encoding="utf-8"))
                 return np.array([words[int(cell)] for cell in predicted[0]])
-            try:
-                return np.array([int(cell) for cell in predicted[0]])
-            except ValueError:
-                return np.array(predicted[0])
+            return _words(predicted[0])
         # Written with the digits of float32, and read back as such.
         values = np.array([[cell or "nan" for cell in cells] for cells in predicted], dtype=np.float32)
         return values[0] if len(values) == 1 else values.T
 
-    def predict_proba(self, x, *, n_jobs: int | None = None) -> np.ndarray:
+    def predict_proba(self, x=None, *, n_jobs: int | None = None) -> np.ndarray:
         """The probability of every class, in the order of the classes."""
-        named = [c for n, c in self._columns(x, n_jobs) if n.startswith("probability_")]
+        start = "p(" if self.family == "graph" else "probability_"
+        named = [cells for name, cells in self._columns(x, n_jobs) if name.startswith(start)]
         if not named:
             raise ValueError("predict_proba: the run learnt numbers, needs one that learnt classes")
         return np.array([[float(cell or "nan") for cell in cells] for cells in named]).T
 
     def _columns(self, x, n_jobs):
+        threads = _threads(n_jobs)
+        if self.family == "graph":
+            return _retrograd.predict(self.folder, _files(x), threads)
         if isinstance(x, (str, os.PathLike)):
-            return _retrograd.predict(self.folder, x, _threads(n_jobs))
+            return _retrograd.predict(self.folder, [x], threads)
+        if x is None:
+            raise TypeError(f"x: got nothing; a run of the family {self.family!r} needs data to predict")
         with tempfile.TemporaryDirectory() as folder:
             if hasattr(x, "to_csv"):
                 path = Path(folder) / "x.csv"
@@ -346,7 +356,7 @@ class Run:
             else:
                 path = Path(folder) / "x.npy"
                 np.save(path, numbers("x", x, np.float64), allow_pickle=False)
-            return _retrograd.predict(self.folder, path, _threads(n_jobs))
+            return _retrograd.predict(self.folder, [path], threads)
 
     def _repr_html_(self) -> str:
         return self.report()._repr_html_()
@@ -355,6 +365,29 @@ class Run:
         loss = self.summary.get("train_loss") if (self.folder / "summary.json").is_file() else None
         told = "" if loss is None else f", train_loss {loss:.4g}"
         return f"Run({str(self.folder)!r}{told})"
+
+
+def _words(cells: list[str]) -> np.ndarray:
+    """Numbers where all of them are, else the words."""
+    for kind in (int, float):
+        try:
+            return np.array([kind(cell) for cell in cells])
+        except ValueError:
+            continue
+    return np.array(cells)
+
+
+def _files(x) -> list[str | os.PathLike]:
+    """No file, one, or several."""
+    if x is None:
+        return []
+    files = [x] if isinstance(x, (str, os.PathLike)) else x
+    if not isinstance(files, (list, tuple)) or not all(isinstance(f, (str, os.PathLike)) for f in files):
+        raise TypeError(
+            f"x: got {type(x).__name__}; a graph's run predicts files, or its own data without any; "
+            "run.model() takes arrays"
+        )
+    return list(files)
 
 
 def denoise(images, run: Run | str | os.PathLike, *, memory_mib: int = 1024, n_jobs: int | None = None):

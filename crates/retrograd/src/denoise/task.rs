@@ -449,6 +449,24 @@ impl Task for DenoiseTask {
         })
     }
 
+    fn view(&mut self, params: &[f32]) -> Result<Vec<Figure>> {
+        let buffers = self.network.buffers();
+        let denoiser = Denoiser::new(self.layers.clone(), params.to_vec(), buffers)?;
+        let plan = denoiser.plan(self.memory.max(64 << 20))?;
+        let (noisy, denoised) = Self::denoised(&denoiser, &plan, &self.shown.input)?;
+        let picture = |title: &str, image: &Image| -> Result<Figure> {
+            Ok(Figure {
+                title: title.into(),
+                caption: String::new(),
+                content: Content::Png(grey_png(&side_by_side(&[image]))?),
+            })
+        };
+        Ok(vec![
+            picture("noisy", &noisy)?,
+            picture("denoised", &denoised)?,
+        ])
+    }
+
     fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {
         let buffers = self.network.buffers();
         let denoiser = Denoiser::new(self.layers.clone(), params.to_vec(), buffers)?;
@@ -608,6 +626,14 @@ fn ring_figure(rings: &[RingCorrelation; 2]) -> Figure {
             .to_string(),
         content: Content::Svg(svg),
     }
+}
+
+/// A picture of grey levels from 0 to 255, as the bytes of a PNG file.
+fn grey_png(picture: &Image) -> Result<Vec<u8>> {
+    let samples: Vec<u8> = picture.pixels.iter().map(|&p| p.round() as u8).collect();
+    let (size, colour) = ([picture.width, picture.height], png::ColorType::Grayscale);
+    crate::data::image::encode_png(size, colour, png::BitDepth::Eight, &samples)
+        .map_err(|e| Error::invalid("picture", e, "a PNG"))
 }
 
 /// The middles of images of equal size, in grey levels, one beside the other. The scale is that of

@@ -50,6 +50,7 @@ pub mod rule;
 mod spec;
 mod task;
 mod training;
+mod view;
 pub mod wiring;
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use crate::data::image::encode_png;
 use crate::{Error, Result};
 
 /// Colours of a cell whose first channel is 0 and 1.
-const OFF: [u8; 3] = [0xf3, 0xef, 0xe4];
-const ON: [u8; 3] = [0x2b, 0x3a, 0x55];
+pub(super) const OFF: [u8; 3] = [0xf3, 0xef, 0xe4];
+pub(super) const ON: [u8; 3] = [0x2b, 0x3a, 0x55];
 
 /// The colour of a cell: of one channel dark or light, of three red, green and blue.
 fn colour(grid: &BitGrid, y: usize, x: usize, read: usize) -> [u8; 3] {

@@ -10,7 +10,7 @@ use super::gates::{GATES, NAMES, hardest};
 use super::hard::{Program, active_gates, gate_counts};
 use super::memory::demand;
 use super::patterns::{Goal, LogicData, StartState};
-use super::{BitGrid, HardCircuit, LogicBatch, LogicCa, LogicSpec, channel_target, picture};
+use super::{BitGrid, HardCircuit, LogicBatch, LogicCa, LogicSpec, channel_target, picture, view};
 use crate::budget::{self, Demand};
 use crate::data::{csv, write_whole};
 use crate::rng::Key;
@@ -18,7 +18,7 @@ use crate::train::{
     Content, Example, Experiment, Figure, Findings, MeasuredOn, Metrics, Specimen, Summary, Task,
     TrainSpec, Verdict,
 };
-use crate::{Error, Loss, Result};
+use crate::{Error, Loss, Model, Pass, Result};
 
 /// An automaton's experiment.
 pub struct LogicTask {
@@ -385,6 +385,27 @@ impl Task for LogicTask {
         }
         let _ = params; // `evaluate` has just run it.
         Some(picture::text(&self.grid, self.data.read_channels()))
+    }
+
+    fn view(&mut self, params: &[f32]) -> Result<Vec<Figure>> {
+        // `evaluate` has just drawn the batch and run the circuit on it.
+        let size @ [height, width] = self.data.grid;
+        let (spec, read) = (self.model.spec(), self.data.read_channels());
+        let cells = height * width;
+        let start = self.start[..cells * spec.channels].to_vec();
+        let batch = LogicBatch::new(&self.model, start, [1, height, width], self.fire.clone())?;
+        let mut tape = Default::default();
+        self.model
+            .forward(params, &batch, &Pass::inference(), &mut tape);
+        let soft = self.model.output(&tape);
+        let bits = self.grid.bits(0);
+        let hard: Vec<f32> = bits.iter().map(|&b| f32::from(u8::from(b))).collect();
+        let goal = &self.goal[..cells * read];
+        Ok(vec![
+            view::grid("soft", "what is trained", size, spec.channels, read, soft)?,
+            view::grid("hard", "the circuit", size, spec.channels, read, &hard)?,
+            view::grid("target", "what it should be", size, read, read, goal)?,
+        ])
     }
 
     fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {

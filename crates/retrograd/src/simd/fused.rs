@@ -15,8 +15,6 @@
 
 use fearless_simd::{Simd, f32x8, f32x16, prelude::*};
 
-use super::Level;
-
 /// a·b + c.
 pub trait Fused: Sized {
     /// This times `b` plus `c`, rounded once.
@@ -52,9 +50,9 @@ impl_fused!(f32x8, 8);
 fn fuses<S: Simd>(simd: S) -> bool {
     match simd.level() {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512(_) | Level::Avx2(_) => true,
+        super::Level::Avx512(_) | super::Level::Avx2(_) => true,
         #[cfg(target_arch = "aarch64")]
-        Level::Neon(_) => true,
+        super::Level::Neon(_) => true,
         _ => false,
     }
 }

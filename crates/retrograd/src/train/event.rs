@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::{Digests, MeasuredOn, Metrics, Verdict, Verification};
+use super::{Digests, Figure, MeasuredOn, Metrics, Verdict, Verification};
 
 /// The figures of an evaluated epoch.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +33,24 @@ impl Record {
         }
         let found = self.metrics.iter().find(|(n, _)| n == name);
         found.map(|&(_, value)| value)
+    }
+}
+
+impl Record {
+    fn to_json(&self) -> Value {
+        let metrics = self.metrics.iter();
+        let metrics: Map<String, Value> = metrics
+            .map(|(name, value)| (name.clone(), json!(value)))
+            .collect();
+        json!({
+            "epoch": self.epoch,
+            "step": self.step,
+            "train_loss": self.train_loss,
+            "lr": self.lr,
+            "metrics": metrics,
+            "seconds": self.seconds,
+            "best": self.best,
+        })
     }
 }
 
@@ -80,6 +98,8 @@ pub enum Event<'a> {
     Epoch(&'a Record),
     /// The task's picture of the current state.
     Picture(&'a str),
+    /// Figures of the current state, where [`Observer::views`].
+    View(&'a [Figure]),
     /// A checkpoint was written.
     Saved(&'a Path),
     /// A checkpoint could not be written; the run goes on and tries again.
@@ -95,10 +115,64 @@ pub enum Event<'a> {
     },
 }
 
+impl Event<'_> {
+    /// The event's name and what it says, for logs and other languages; none for what only marks a
+    /// moment.
+    pub fn to_json(&self) -> Option<(&'static str, Value)> {
+        Some(match self {
+            Event::Note(text) => ("note", json!({ "text": text })),
+            Event::Warning(text) => ("warning", json!({ "text": text })),
+            Event::Start {
+                params,
+                step,
+                steps,
+                steps_per_epoch,
+            } => (
+                "start",
+                json!({
+                    "params": params,
+                    "step": step,
+                    "steps": steps,
+                    "steps_per_epoch": steps_per_epoch,
+                }),
+            ),
+            Event::Step { step, loss } => ("step", json!({ "step": step, "loss": loss })),
+            Event::Skipped { step, tensor } => {
+                ("skipped", json!({ "step": step, "tensor": tensor }))
+            }
+            Event::Epoch(record) => ("epoch", record.to_json()),
+            Event::Picture(text) => ("picture", json!({ "text": text })),
+            Event::View(figures) => {
+                let figures = figures.iter().map(|figure| {
+                    json!({
+                        "title": figure.title,
+                        "caption": figure.caption,
+                        "html": super::report::content(&figure.content),
+                    })
+                });
+                ("view", figures.collect())
+            }
+            Event::Saved(path) => ("saved", json!({ "path": path.display().to_string() })),
+            Event::SaveFailed(error) => {
+                let text = format!("{error}; the run goes on and tries again");
+                ("warning", json!({ "text": text }))
+            }
+            Event::StoppedEarly { best } => ("stopped_early", json!({ "best": best })),
+            Event::Verified(verification) => ("verified", verification.to_json()),
+            Event::LongStep | Event::Stepped | Event::Evaluating | Event::Finishing => return None,
+        })
+    }
+}
+
 /// Watches a run.
 pub trait Observer {
     /// Called for every event, in order, on the thread that trains.
     fn event(&mut self, event: Event<'_>);
+
+    /// Whether [`Event::View`] is worth its time at the epoch that was just evaluated.
+    fn views(&mut self) -> bool {
+        false
+    }
 }
 
 /// Watches nothing.

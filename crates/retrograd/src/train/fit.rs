@@ -567,6 +567,10 @@ impl<'a, T: Task> Fit<'a, T> {
         let start = Instant::now();
         let metrics = self.task.evaluate(&self.stepper.params, epoch)?;
         let picture = self.task.picture(&self.stepper.params);
+        let view = match self.observer.views() {
+            true => self.task.view(&self.stepper.params)?,
+            false => Vec::new(),
+        };
         self.progress.evaluating += start.elapsed().as_secs_f64();
         let mut record = Record {
             epoch,
@@ -603,6 +607,9 @@ impl<'a, T: Task> Fit<'a, T> {
         self.observer.event(Event::Epoch(&record));
         if let Some(picture) = picture {
             self.observer.event(Event::Picture(&picture));
+        }
+        if !view.is_empty() {
+            self.observer.event(Event::View(&view));
         }
         self.records.push(record);
         if let Some(folder) = &self.folder

@@ -20,6 +20,7 @@ mod report;
 mod session;
 mod shards;
 mod step;
+mod surface;
 mod task;
 #[cfg(test)]
 mod tests;

@@ -552,6 +552,12 @@ impl Task for NetworkTask {
         Some(MeasuredOn::part(part, Some((data.len(), "rows"))))
     }
 
+    fn view(&mut self, params: &[f32]) -> Result<Vec<Figure>> {
+        let surface = super::surface::figure(&self.network, params, &self.data.train);
+        let picture = crate::kan::network_figure(&self.network, params, self.shown_inputs());
+        Ok(surface.into_iter().chain(picture).collect())
+    }
+
     fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {
         let (name, data) = self.measured();
         let (_, measures, outputs) = self.score(params, data)?;

@@ -228,6 +228,13 @@ pub trait Task {
         None
     }
 
+    /// Figures of the current state, for who watches on a page; asked for right after
+    /// [`Task::evaluate`], and only where somebody does.
+    fn view(&mut self, params: &[f32]) -> Result<Vec<Figure>> {
+        let _ = params;
+        Ok(Vec::new())
+    }
+
     /// After training, with the best parameters: writes the family's own files (pictures,
     /// circuits) into the run's folder, and returns what it adds to summary and report.
     fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {

@@ -13,8 +13,8 @@ use crate::graph::sample::sample_neighbours;
 use crate::graph::spec::GraphSpec;
 use crate::rng::Key;
 use crate::train::{
-    Example, Experiment, Findings, MeasuredOn, Metadata, Metrics, Session, Specimen, Task,
-    TrainSpec,
+    Content, Example, Experiment, Figure, Findings, MeasuredOn, Metadata, Metrics, Session,
+    Specimen, Task, TrainSpec,
 };
 use crate::{Error, Loss, Result, Target};
 
@@ -25,6 +25,8 @@ pub struct NodeTask {
     /// The experiment and how many more seeds to train from at the end.
     others: Option<(Experiment, u64)>,
     inference: Inference,
+    /// Where nodes are drawn, found when they first are.
+    places: Option<Vec<[f64; 2]>>,
 }
 
 /// Graphs up to this many nodes are verified whole.
@@ -60,7 +62,15 @@ impl NodeTask {
             data,
             others: None,
             inference: Inference::new(),
+            places: None,
         })
+    }
+
+    /// The class of every node.
+    fn predicted(&mut self, params: &[f32]) -> Vec<u32> {
+        let y = self.inference.output(&self.model, params, &self.data.batch);
+        let rows = y.chunks_exact(self.data.class_names.len());
+        rows.map(|row| predicted_class(row, 0.0) as u32).collect()
     }
 
     /// After training, the experiment is trained from this many more seeds, and the mean of all test
@@ -188,13 +198,25 @@ impl Task for NodeTask {
         ("validation_accuracy", false)
     }
 
+    fn view(&mut self, params: &[f32]) -> Result<Vec<Figure>> {
+        if self.data.split.len() > DRAWN {
+            return Ok(Vec::new());
+        }
+        let predicted = self.predicted(params);
+        let (truth, names) = (&self.data.classes, &self.data.class_names);
+        let graph = self.data.batch.graph();
+        let places = self
+            .places
+            .get_or_insert_with(|| draw::spring_layout(graph));
+        Ok(vec![Figure {
+            title: "The graph".into(),
+            caption: BY_CLASS.into(),
+            content: Content::Svg(draw::drawing(places, Some(graph), &predicted, truth, names)),
+        }])
+    }
+
     fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {
-        let classes = self.data.class_names.len();
-        let y = self.inference.output(&self.model, params, &self.data.batch);
-        let predicted: Vec<u32> = y
-            .chunks_exact(classes)
-            .map(|row| predicted_class(row, 0.0) as u32)
-            .collect();
+        let predicted = self.predicted(params);
         let right = |split: Option<Split>| {
             let chosen =
                 (0..predicted.len()).filter(|&i| split.is_none_or(|s| self.data.split[i] == s));

@@ -200,7 +200,8 @@ fn tiles(html: &mut String, page: &Page) {
     html.push_str("</dl>\n");
 }
 
-fn content(content: &Content) -> String {
+/// A figure's content as HTML.
+pub(super) fn content(content: &Content) -> String {
     match content {
         Content::Svg(svg) => format!("<figure>{svg}</figure>"),
         Content::Png(bytes) => picture("png", bytes),
@@ -468,7 +469,7 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-fn base64(bytes: &[u8]) -> String {
+pub(super) fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {

@@ -1,0 +1,361 @@
+//! The library behind one call, for pages and for Node.
+//!
+//! The host asks for memory ([`reserve`]), writes a request there as JSON, calls [`call`], and reads the
+//! answer, JSON too, from where [`answer`] says. While a run trains, what happens is told through the host's
+//! function `event`; a run stops, and saves, where that returns 1. Files are those that the host gives
+//! through WASI: a page keeps them in memory, and a run's folder is downloaded from there.
+
+#[cfg(target_os = "wasi")]
+mod libc;
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use retrograd::family::draft::{self, InitOptions, Place};
+use retrograd::family::{ExportOptions, Lines, RunOptions};
+use retrograd::logic::HardCircuit;
+use retrograd::logic::evaluate::Player;
+use retrograd::logic::patterns::StartState;
+use retrograd::rng::Key;
+use retrograd::train::{Event, Experiment, Observer, Session, experiment_of};
+use retrograd::{Error, Family, Result};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[link(wasm_import_module = "retrograd")]
+unsafe extern "C" {
+    /// Tells the host what happened, as JSON; 1 where the run should stop.
+    fn event(text: *const u8, length: usize) -> u32;
+}
+
+fn tell(kind: &str, more: Value) -> bool {
+    let text = json!({ "kind": kind, "more": more }).to_string();
+    // SAFETY: the host reads that many bytes from there before it returns.
+    unsafe { event(text.as_ptr(), text.len()) == 1 }
+}
+
+thread_local! {
+    static TEXT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static PLAYER: RefCell<Option<Player>> = const { RefCell::new(None) };
+}
+
+/// The address of that many bytes, for the host to write a request to.
+#[unsafe(no_mangle)]
+pub extern "C" fn reserve(bytes: usize) -> *mut u8 {
+    TEXT.with_borrow_mut(|text| {
+        text.clear();
+        text.resize(bytes, 0);
+        text.as_mut_ptr()
+    })
+}
+
+/// Does what the request asks for; the length of the answer.
+#[unsafe(no_mangle)]
+pub extern "C" fn call() -> usize {
+    let text = TEXT.with_borrow_mut(std::mem::take);
+    let answer = match serde_json::from_slice::<Request>(&text) {
+        Ok(request) => request.serve(),
+        Err(error) => Err(Error::invalid(
+            "the request",
+            error,
+            "one that the engine knows",
+        )),
+    };
+    let answer = match answer {
+        Ok(answer) => json!({ "ok": answer }),
+        Err(error) => json!({ "error": error.to_string() }),
+    };
+    TEXT.with_borrow_mut(|text| {
+        *text = answer.to_string().into_bytes();
+        text.len()
+    })
+}
+
+/// The address of the answer.
+#[unsafe(no_mangle)]
+pub extern "C" fn answer() -> *const u8 {
+    TEXT.with_borrow(|text| text.as_ptr())
+}
+
+/// What a host may ask for.
+#[derive(Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
+enum Request {
+    /// What this is.
+    About,
+    /// Trains an experiment, in a folder or without files.
+    Train {
+        experiment: String,
+        #[serde(default)]
+        folder: Option<PathBuf>,
+        /// Milliseconds between two views of the state; none are drawn without it.
+        #[serde(default)]
+        view: Option<u64>,
+        #[serde(default)]
+        verify: bool,
+    },
+    /// An experiment for a user's own data.
+    Draft {
+        path: PathBuf,
+        #[serde(default)]
+        target: Option<String>,
+        #[serde(default)]
+        kan: bool,
+    },
+    /// What a trained model says about files.
+    Run {
+        run: PathBuf,
+        #[serde(default)]
+        inputs: Vec<PathBuf>,
+        #[serde(default)]
+        out: Option<PathBuf>,
+    },
+    /// A trained KAN as a formula.
+    Explain { run: PathBuf },
+    /// A trained model in another form.
+    Export {
+        run: PathBuf,
+        #[serde(default)]
+        format: Option<String>,
+        #[serde(default)]
+        onnx: bool,
+    },
+    /// Lays out a grid for an exact circuit to play on.
+    Play {
+        circuit: PathBuf,
+        size: [usize; 2],
+        start: StartState,
+        #[serde(default = "every")]
+        fire_rate: f64,
+        #[serde(default)]
+        seed: u64,
+    },
+    /// Steps of the circuit, and the grid after them: a character a cell, '0' + the bits of its first
+    /// three channels.
+    Steps { count: usize },
+    /// Sets the cells of a disc, all channels, and answers as [`Request::Steps`] does.
+    Paint {
+        at: [i64; 2],
+        radius: i64,
+        value: bool,
+    },
+}
+
+fn every() -> f64 {
+    1.0
+}
+
+impl Request {
+    fn serve(self) -> Result<Value> {
+        match self {
+            Request::About => Ok(json!({
+                "version": env!("CARGO_PKG_VERSION"),
+                "simd": retrograd::command::instruction_set().to_string(),
+                "families": retrograd::FAMILIES.iter().map(|f| f.name).collect::<Vec<_>>(),
+            })),
+            Request::Train {
+                experiment,
+                folder,
+                view,
+                verify,
+            } => train(&experiment, folder, view, verify),
+            Request::Draft { path, target, kan } => draft_for(path, target, kan),
+            Request::Run { run, inputs, out } => {
+                lines(&run.clone(), |family, experiment, lines| {
+                    let options = RunOptions {
+                        run,
+                        inputs,
+                        out,
+                        force: true,
+                        memory_mib: 256,
+                        ..RunOptions::default()
+                    };
+                    family.run(experiment, &options, lines)
+                })
+            }
+            Request::Explain { run } => lines(&run.clone(), |family, experiment, lines| {
+                let options = RunOptions {
+                    run,
+                    force: true,
+                    ..RunOptions::default()
+                };
+                family.explain(experiment, &options, lines)
+            }),
+            Request::Export { run, format, onnx } => {
+                lines(&run.clone(), |family, experiment, lines| {
+                    let options = ExportOptions {
+                        run,
+                        format,
+                        onnx,
+                        force: true,
+                        ..ExportOptions::default()
+                    };
+                    family.export(experiment, &options, lines)
+                })
+            }
+            Request::Play {
+                circuit,
+                size,
+                start,
+                fire_rate,
+                seed,
+            } => {
+                let text = std::fs::read_to_string(&circuit);
+                let text = text.map_err(|error| {
+                    Error::invalid(circuit.display().to_string(), error, "a circuit's file")
+                })?;
+                let circuit = HardCircuit::from_json(&text)?;
+                let key = Key::new(seed).purpose("play");
+                let player = Player::new(&circuit, start, fire_rate, size, key)?;
+                PLAYER.set(Some(player));
+                Ok(json!({ "gates": circuit.gates.len(), "channels": circuit.channels }))
+            }
+            Request::Steps { count } => played(|player| player.steps(count)),
+            Request::Paint { at, radius, value } => {
+                played(|player| paint(player, at, radius, value))
+            }
+        }
+    }
+}
+
+fn draft_for(data: PathBuf, target: Option<String>, kan: bool) -> Result<Value> {
+    let place = Place::new(&data, None)?;
+    let options = InitOptions {
+        data,
+        target,
+        kan,
+        ..InitOptions::default()
+    };
+    let draft = draft::draft(&options, &place)?;
+    let findings = draft.findings.iter();
+    Ok(json!({
+        "text": draft.text,
+        "findings": findings.map(|(word, text)| format!("{word}: {text}")).collect::<Vec<_>>(),
+    }))
+}
+
+/// Calls a family with the experiment of a run, and answers what it said.
+fn lines(
+    run: &PathBuf,
+    work: impl FnOnce(&Family, &Experiment, &mut Lines) -> Result<()>,
+) -> Result<Value> {
+    let experiment = experiment_of(run)?;
+    let family = Family::find(experiment.family())?;
+    let mut lines = Lines::default();
+    work(family, &experiment, &mut lines)?;
+    Ok(json!(lines.0))
+}
+
+fn played(change: impl FnOnce(&mut Player)) -> Result<Value> {
+    PLAYER.with_borrow_mut(|player| {
+        let player = player.as_mut();
+        let player = player.ok_or_else(|| Error::refused("the grid", "none was laid out"))?;
+        change(player);
+        let grid = &player.grid;
+        let channels = grid.channels().min(3);
+        let mut cells = String::with_capacity(grid.height() * grid.width());
+        for y in 0..grid.height() {
+            for x in 0..grid.width() {
+                let bits = (0..channels).map(|c| u8::from(grid.get(0, y, x, c)) << c);
+                cells.push(char::from(b'0' + bits.sum::<u8>()));
+            }
+        }
+        Ok(json!({ "cells": cells }))
+    })
+}
+
+fn paint(player: &mut Player, [x, y]: [i64; 2], radius: i64, value: bool) {
+    let grid = &mut player.grid;
+    let (height, width, channels) = (grid.height(), grid.width(), grid.channels());
+    for (dx, dy) in (-radius..=radius).flat_map(|dx| (-radius..=radius).map(move |dy| (dx, dy))) {
+        let inside = dx * dx + dy * dy <= radius * radius;
+        let place = (usize::try_from(x + dx), usize::try_from(y + dy));
+        if let (true, (Ok(x), Ok(y))) = (inside, place)
+            && x < width
+            && y < height
+        {
+            for c in 0..channels {
+                grid.set(0, y, x, c, value);
+            }
+        }
+    }
+}
+
+/// Tells the host what happens.
+struct Teller<'a> {
+    stop: &'a AtomicBool,
+    view: Option<Duration>,
+    viewed: Option<Instant>,
+    stepped: Option<Instant>,
+    /// The lines of `metrics.csv`, without their times.
+    metrics: String,
+}
+
+/// Between two steps that are told.
+const STEPS: Duration = Duration::from_millis(50);
+
+impl Observer for Teller<'_> {
+    fn event(&mut self, event: Event<'_>) {
+        if matches!(event, Event::Step { .. }) {
+            if self.stepped.is_some_and(|at| at.elapsed() < STEPS) {
+                return;
+            }
+            self.stepped = Some(Instant::now());
+        }
+        if let Event::Epoch(record) = &event {
+            self.metrics += &format!(
+                "{},{},{},{}",
+                record.epoch, record.step, record.train_loss, record.lr
+            );
+            for (_, value) in &record.metrics {
+                self.metrics += &format!(",{value}");
+            }
+            self.metrics += &format!(",{}\n", u8::from(record.best));
+        }
+        if let Some((kind, more)) = event.to_json()
+            && tell(kind, more)
+        {
+            self.stop.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn views(&mut self) -> bool {
+        let due = self
+            .view
+            .is_some_and(|every| self.viewed.is_none_or(|at| at.elapsed() >= every));
+        if due {
+            self.viewed = Some(Instant::now());
+        }
+        due
+    }
+}
+
+fn train(text: &str, folder: Option<PathBuf>, view: Option<u64>, verify: bool) -> Result<Value> {
+    let mut experiment = Experiment::parse(text, "the experiment")?;
+    experiment.folder = Some("/".into());
+    let family = Family::find(experiment.family())?;
+    let stop = AtomicBool::new(false);
+    let mut teller = Teller {
+        stop: &stop,
+        view: view.map(Duration::from_millis),
+        viewed: None,
+        stepped: None,
+        metrics: String::new(),
+    };
+    let session = Session::new(experiment).verified(verify);
+    let session = match folder {
+        Some(folder) => session.in_folder(folder),
+        None => session,
+    };
+    let mut session = session.observed_by(&mut teller).stopped_by(&stop);
+    let summary = family.train(&mut session)?;
+    drop(session);
+    Ok(json!({
+        "summary": summary.to_json(),
+        "metrics": teller.metrics,
+        "stopped": stop.load(Ordering::SeqCst),
+        "simd": retrograd::command::instruction_set().to_string(),
+    }))
+}

@@ -1,0 +1,107 @@
+// The page's side of the worker.
+import type { Answer, EngineEvent, Request, ToWorker } from "./messages";
+
+type Pending = { resolve: (value: unknown) => void; reject: (error: Error) => void };
+type Unnumbered<T> = T extends unknown ? Omit<T, "id"> : never;
+
+/** An engine in a worker of its own. Where a worker is lost, calls fail with a sentence and a new one starts. */
+export class Engine {
+  private worker: Worker | null = null;
+  private pending = new Map<number, Pending>();
+  private next = 0;
+  private flag: Int32Array | null = null;
+  onEvent: (event: EngineEvent) => void = () => {};
+  onState: (text: string, broken: boolean) => void = () => {};
+
+  constructor() {
+    this.begin();
+  }
+
+  private begin(): void {
+    const worker = new Worker(new URL("./worker.ts", import.meta.url), { type: "module" });
+    this.worker = worker;
+    worker.addEventListener("message", (event: MessageEvent<Answer>) => this.hear(event.data));
+    worker.addEventListener("error", (event) => this.lose(event.message || "the worker could not be started"));
+    if (typeof SharedArrayBuffer !== "undefined" && crossOriginIsolated) {
+      this.flag = new Int32Array(new SharedArrayBuffer(4));
+      this.ask({ kind: "flag", flag: this.flag.buffer as SharedArrayBuffer }).catch(() => {});
+    }
+    this.call({ do: "about" }).then(
+      (about) => this.onState(told(about as { simd: string; version: string }), false),
+      () => {},
+    );
+  }
+
+  private hear(answer: Answer): void {
+    switch (answer.kind) {
+      case "event":
+        return this.onEvent(answer.event);
+      case "ready":
+        return;
+      case "broken":
+        return this.lose(answer.error);
+      default: {
+        const pending = this.pending.get(answer.id);
+        this.pending.delete(answer.id);
+        if (answer.kind === "done") pending?.resolve(answer.ok);
+        else pending?.reject(new Error(answer.error));
+      }
+    }
+  }
+
+  private lose(why: string): void {
+    this.onState(`The engine stopped: ${why}`, true);
+    this.worker?.terminate();
+    this.worker = null;
+    for (const { reject } of this.pending.values()) reject(new Error(`the engine stopped: ${why}`));
+    this.pending.clear();
+  }
+
+  ask(message: Unnumbered<ToWorker>): Promise<unknown> {
+    if (!this.worker) this.begin();
+    const id = this.next++;
+    return new Promise((resolve, reject) => {
+      this.pending.set(id, { resolve, reject });
+      this.worker!.postMessage({ ...message, id });
+    });
+  }
+
+  call(request: Request): Promise<unknown> {
+    if (this.flag) Atomics.store(this.flag, 0, 0);
+    return this.ask({ kind: "call", request });
+  }
+
+  write(path: string, bytes: Uint8Array): Promise<unknown> {
+    return this.ask({ kind: "write", path, bytes });
+  }
+
+  async read(path: string): Promise<Uint8Array> {
+    return (await this.ask({ kind: "read", path })) as Uint8Array;
+  }
+
+  /** Ends the worker; the page has another. */
+  close(): void {
+    this.onState = () => {};
+    this.worker?.terminate();
+    this.worker = null;
+    for (const { reject } of this.pending.values()) reject(new Error("the page went on"));
+    this.pending.clear();
+  }
+
+  /** Ends what is trained now: at the next event where the page is isolated, which saves; else at once. */
+  stop(): void {
+    if (this.flag) {
+      Atomics.store(this.flag, 0, 1);
+      return;
+    }
+    this.worker?.terminate();
+    this.worker = null;
+    for (const { reject } of this.pending.values()) reject(new Error("stopped; what was learnt is lost, as this server sends no headers for isolation"));
+    this.pending.clear();
+  }
+}
+
+function told(about: { simd: string; version: string }): string {
+  const vectors = about.simd === "scalar" ? "without vectors" : `with vectors (${about.simd})`;
+  return `Computed in this page by WebAssembly ${vectors}. Nothing is sent anywhere.`;
+}

@@ -1,0 +1,68 @@
+/** What the page tells the worker. */
+export type ToWorker = { id: number } & (
+  | { kind: "call"; request: Request }
+  | { kind: "write"; path: string; bytes: Uint8Array }
+  | { kind: "read"; path: string }
+  | { kind: "list"; path: string }
+  | { kind: "remove"; path: string }
+  | { kind: "flag"; flag: SharedArrayBuffer }
+);
+
+/** What the worker answers. */
+export type Answer =
+  | { kind: "ready" }
+  | { kind: "broken"; error: string }
+  | { kind: "event"; event: EngineEvent }
+  | { kind: "done"; id: number; ok: unknown }
+  | { kind: "failed"; id: number; error: string };
+
+/** What the engine does (web/engine/src/lib.rs). */
+export type Request =
+  | { do: "about" }
+  | { do: "train"; experiment: string; folder?: string; view?: number; verify?: boolean }
+  | { do: "draft"; path: string; target?: string; kan?: boolean }
+  | { do: "run"; run: string; inputs?: string[]; out?: string }
+  | { do: "explain"; run: string }
+  | { do: "export"; run: string; format?: string; onnx?: boolean }
+  | { do: "play"; circuit: string; size: [number, number]; start: string; fire_rate?: number; seed?: number }
+  | { do: "steps"; count: number }
+  | { do: "paint"; at: [number, number]; radius: number; value: boolean };
+
+export interface Figure {
+  title: string;
+  caption: string;
+  html: string;
+}
+
+export interface Epoch {
+  epoch: number;
+  step: number;
+  train_loss: number | null;
+  metrics: Record<string, number | null>;
+  seconds: number;
+}
+
+export interface Link {
+  link: string;
+  checks: number;
+  elements: number;
+  worst: number | null;
+  verdict: string;
+  notes: string[];
+}
+
+export interface Verification {
+  checks: number;
+  passed: number;
+  links: Link[];
+}
+
+/** What happens while a run trains. */
+export type EngineEvent =
+  | { kind: "start"; more: { params: number; step: number; steps: number } }
+  | { kind: "step"; more: { step: number; loss: number | null } }
+  | { kind: "epoch"; more: Epoch }
+  | { kind: "view"; more: Figure[] }
+  | { kind: "note" | "warning" | "picture"; more: { text: string } }
+  | { kind: "verified"; more: Verification }
+  | { kind: "saved" | "skipped" | "stopped_early"; more: unknown };

@@ -1,0 +1,134 @@
+// The engine in a worker: the page stays free while it trains.
+import { ConsoleStdout, Directory, File, Inode, OpenFile, PreopenDirectory, WASI } from "@bjorn3/browser_wasi_shim";
+import type { Answer, ToWorker } from "./messages";
+
+interface Engine {
+  memory: WebAssembly.Memory;
+  reserve(bytes: number): number;
+  call(): number;
+  answer(): number;
+}
+
+/** Built, this file stands in a folder beside the engines. */
+const HERE = import.meta.url;
+
+const files = new PreopenDirectory("/", new Map<string, Inode>());
+let stopping: Int32Array | null = null;
+
+function heard(engine: () => Engine, text: number, length: number): number {
+  const bytes = new Uint8Array(engine().memory.buffer).slice(text, text + length);
+  const event = JSON.parse(new TextDecoder().decode(bytes));
+  postMessage({ kind: "event", event } satisfies Answer);
+  return stopping ? Atomics.load(stopping, 0) : 0;
+}
+
+/** A module of seven instructions that only an engine with vectors takes. */
+const VECTORS = new Uint8Array([
+  0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11,
+]);
+
+async function load(): Promise<Engine> {
+  const kind = WebAssembly.validate(VECTORS) ? "simd128" : "scalar";
+  const response = await fetch(new URL(`../engine-${kind}.wasm`, HERE));
+  if (!response.ok) throw new Error(`engine-${kind}.wasm: the server answered ${response.status}`);
+  const silent = (line: string) => console.debug(line);
+  const output = () => ConsoleStdout.lineBuffered(silent);
+  const wasi = new WASI([], [], [new OpenFile(new File([])), output(), output(), files], { debug: false });
+  let engine: Engine | null = null;
+  const imports = {
+    wasi_snapshot_preview1: wasi.wasiImport,
+    retrograd: { event: (text: number, length: number) => heard(() => engine!, text, length) },
+  };
+  const { instance } = await WebAssembly.instantiateStreaming(response, imports);
+  engine = instance.exports as unknown as Engine;
+  wasi.initialize(instance as never);
+  return engine;
+}
+
+const loading = load();
+
+async function serve(message: ToWorker): Promise<Answer> {
+  const { id } = message;
+  try {
+    switch (message.kind) {
+      case "flag":
+        stopping = new Int32Array(message.flag);
+        return { kind: "done", id, ok: null };
+      case "write":
+        write(message.path, message.bytes);
+        return { kind: "done", id, ok: null };
+      case "read":
+        return { kind: "done", id, ok: read(message.path) };
+      case "list":
+        return { kind: "done", id, ok: list(message.path) };
+      case "remove":
+        remove(message.path);
+        return { kind: "done", id, ok: null };
+      case "call":
+        return { kind: "done", id, ok: call(await loading, message.request) };
+    }
+  } catch (error) {
+    return { kind: "failed", id, error: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+function call(engine: Engine, request: unknown): unknown {
+  const bytes = new TextEncoder().encode(JSON.stringify(request));
+  const place = engine.reserve(bytes.length);
+  new Uint8Array(engine.memory.buffer).set(bytes, place);
+  const length = engine.call();
+  const told = new Uint8Array(engine.memory.buffer).slice(engine.answer(), engine.answer() + length);
+  const answer = JSON.parse(new TextDecoder().decode(told));
+  if ("error" in answer) throw new Error(answer.error);
+  return answer.ok;
+}
+
+/** The folder and the name of a path such as /run/model.safetensors. */
+function place(path: string): [Map<string, Inode>, string] {
+  const parts = path.split("/").filter((part) => part !== "");
+  let folder = files.dir.contents;
+  for (const part of parts.slice(0, -1)) {
+    const inner = folder.get(part);
+    if (!(inner instanceof Directory)) throw new Error(`${path}: there is no such folder`);
+    folder = inner.contents;
+  }
+  return [folder, parts[parts.length - 1] ?? ""];
+}
+
+function write(path: string, bytes: Uint8Array): void {
+  const [folder, name] = place(path);
+  folder.set(name, new File(bytes));
+}
+
+function read(path: string): Uint8Array {
+  const [folder, name] = place(path);
+  const file = folder.get(name);
+  if (!(file instanceof File)) throw new Error(`${path}: there is no such file`);
+  return file.data.slice();
+}
+
+function list(path: string): { name: string; bytes: number }[] {
+  const [folder, name] = place(path);
+  const inner = folder.get(name);
+  if (!(inner instanceof Directory)) return [];
+  const found = [...inner.contents].filter(([, inode]) => inode instanceof File);
+  return found.map(([name, inode]) => ({ name, bytes: (inode as File).data.length }));
+}
+
+function remove(path: string): void {
+  const [folder, name] = place(path);
+  folder.delete(name);
+}
+
+// One after the other: the engine has one thread.
+let last: Promise<unknown> = Promise.resolve();
+addEventListener("message", (event: MessageEvent<ToWorker>) => {
+  last = last.then(async () => {
+    const answer = await serve(event.data);
+    postMessage(answer);
+  });
+});
+loading.then(
+  () => postMessage({ kind: "ready" } satisfies Answer),
+  (error) => postMessage({ kind: "broken", error: String(error?.message ?? error) } satisfies Answer),
+);
