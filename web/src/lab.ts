@@ -26,6 +26,7 @@ export class Lab {
   private view = h("div", { class: "view" });
   private proof = h("div", { class: "proof" }, h("p", {}, "After training, the gradients of this very model are checked."));
   private after = h("div", { class: "after" });
+  private notes = h("ul", { class: "findings" });
   private curve = new Curve();
   private steps = 1;
   private began = 0;
@@ -140,6 +141,7 @@ export class Lab {
     this.stop.disabled = false;
     this.curve.clear();
     this.view.replaceChildren();
+    this.notes.replaceChildren();
     this.after.replaceChildren();
     this.proof.replaceChildren(h("p", {}, "Training …"));
     this.say("Starting …");
@@ -188,7 +190,8 @@ export class Lab {
         break;
       case "note":
       case "warning":
-        this.after.append(h("p", { class: event.kind }, event.more.text));
+        this.notes.append(h("li", { class: event.kind }, event.more.text));
+        if (!this.notes.isConnected) this.after.append(this.notes);
         break;
       case "verified":
         this.prove(event.more);
