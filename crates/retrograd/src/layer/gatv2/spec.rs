@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::GatV2;
 use crate::Result;
 use crate::graph::ops::Linear;
+use crate::layer::gat::attention_sizes;
 use crate::layer::spec::{At, Built, SmallGraph, Spec, one};
+use crate::verify::sizes::Stretch;
 
 /// Options of graph attention in its second form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,5 +44,9 @@ impl Spec for GatV2Spec {
             r#"{"features": 4, "layers": [{"kind": "gatv2", "out": 3, "heads": 2},
             {"kind": "tanh"}, {"kind": "dense", "out": 2}]}"#,
         )]
+    }
+
+    fn sizes() -> Vec<Stretch> {
+        attention_sizes("gatv2")
     }
 }
