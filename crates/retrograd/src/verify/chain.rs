@@ -9,7 +9,7 @@ use super::differences::{self, Coverage, Numeric};
 use super::machines::machine_rows;
 use super::precision::{self, Bounds, SamplePlan, Samples};
 use super::processes::process_rows;
-use super::report::{Link, Report, Row, Worst, compare, largest};
+use super::report::{Link, Report, Row, Verdict, Worst, compare, largest};
 use super::rounded::Granted;
 use super::subject::{Evaluation, Runner, Subject, Trajectory, divides_by_size};
 use crate::optim::OptimizerSpec;
@@ -385,19 +385,6 @@ pub fn trajectory_rows<M: Model>(
 ) -> Vec<Row> {
     let exact = &expected.trajectories[which];
     let runs = &expected.samples.trajectories[which];
-    if diverges(exact) || runs.iter().any(diverges) {
-        let why = "the steps diverge: rounding grows from step to step, and no bound follows";
-        return ["after", "losses"]
-            .map(|what| {
-                Row::unchecked(
-                    &subject.name,
-                    format!("{what} {name}"),
-                    Link::Trajectory,
-                    why,
-                )
-            })
-            .to_vec();
-    }
     let defined = defined(subject, optimizer, exact, runs, 1.0);
     let moved: Vec<f64> = exact
         .params
@@ -465,7 +452,16 @@ pub fn trajectory_rows<M: Model>(
     };
     let label = format!("losses {name}");
     let losses = Row::compared(&subject.name, label, Link::Trajectory, &losses);
-    vec![row, losses]
+    let mut rows = vec![row, losses];
+    if diverges(exact) || runs.iter().any(diverges) {
+        for row in rows.iter_mut().filter(|row| row.verdict == Verdict::Fail) {
+            row.verdict = Verdict::Unchecked;
+            *row = row
+                .clone()
+                .noted("the steps diverge, and rounding with them");
+        }
+    }
+    rows
 }
 
 /// Whether two evaluations are equal to the bit, as a comparison that allows nothing.
