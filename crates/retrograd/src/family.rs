@@ -11,6 +11,7 @@ use crate::bench::Workload;
 use crate::data::sources;
 use crate::suggest::did_you_mean;
 use crate::train::{Experiment, Placement, Session, Summary};
+use crate::verify::sizes::Stretch;
 use crate::verify::{BuiltIn, Check};
 use crate::{Error, Result};
 
@@ -54,6 +55,8 @@ pub struct Family {
     pub checks: &'static [Check],
     /// Small models for the built-in verification and its mutants.
     pub built_in: fn() -> Vec<BuiltIn>,
+    /// Models whose sizes are drawn around the cuts of kernels that are not of a layer.
+    pub sizes: fn() -> Vec<Stretch>,
     /// What `retrograd bench` times.
     pub workloads: &'static [&'static [Workload]],
     /// What to cite: a word that stands in an experiment's `[model]` or `[data]`, and the work that
@@ -79,6 +82,7 @@ impl Family {
             draft: None,
             checks: &[],
             built_in: Vec::new,
+            sizes: Vec::new,
             workloads: &[],
             works: &[],
         }

@@ -125,6 +125,7 @@
 pub mod bench;
 pub mod budget;
 mod clock;
+pub(crate) mod cuts;
 pub mod data;
 pub mod denoise;
 mod disk;

@@ -17,6 +17,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cuts::cuts;
 use crate::math::{self, single};
 use crate::{Error, Result, Scalar, parallel, simd};
 
@@ -284,11 +285,16 @@ fn reference<T: Scalar>(loss: Loss, y: &[T], target: &Target<T>, d_y: Option<&mu
             let w = weight(weights, r);
             sum += w * (exp_sum.ln() + largest - row[class]);
             if let Some(d_row) = d_rows.as_mut().and_then(Iterator::next) {
+                // p − 1 of the class is minus the other classes' share: as exact where p is close to 1
+                // as elsewhere, and rounded as the kernels round it.
+                let mut others = T::ZERO;
                 for (c, d) in d_row.iter_mut().enumerate() {
-                    let p = (row[c] - largest).exp() / exp_sum;
-                    let hit = if c == class { T::ONE } else { T::ZERO };
-                    *d = w * (p - hit) * scale;
+                    *d = w * scale * ((row[c] - largest).exp() / exp_sum);
+                    if c != class {
+                        others += *d;
+                    }
                 }
+                d_row[class] = -others;
             }
         }
     } else {
@@ -311,6 +317,9 @@ const PIECES: usize = 64;
 /// From this many elements on, pieces go to threads: one element costs about a nanosecond, and a
 /// parallel part 0.4 µs.
 const PARALLEL: usize = 1 << 12;
+/// Sums side by side: one alone would wait for itself at every element.
+const SUMS: usize = 8;
+cuts!(PIECE, PIECES, PARALLEL, SUMS);
 
 /// f32: pieces of the output are owned by threads; each element's value is added in f64, so the
 /// loss itself is exact to the last bit of f32 whatever the length.
@@ -401,8 +410,6 @@ fn sum_of_elements(
     scale: f32,
     d_y: Option<&mut [f32]>,
 ) -> f64 {
-    // Sums side by side: one alone would wait for itself at every element.
-    const SUMS: usize = 8;
     let mut sums = [0.0; SUMS];
     let mut unwanted = [0.0; SUMS];
     let mut d_y = d_y.map(|d_y| d_y.chunks_mut(SUMS));

@@ -221,6 +221,10 @@ pub fn sum_pieces(
     });
 }
 
+/// A column of sums is owned by one thread; so many a chunk keep the rows' reads contiguous.
+const COLUMNS: usize = 1024;
+crate::cuts::cuts!(COLUMNS);
+
 /// [`sum_pieces`] where every piece is cut into `cut` equal parts of the sums as well:
 /// `work(piece, part, sums)`. For long sums of few pieces.
 pub(crate) fn sum_cut_pieces(
@@ -245,8 +249,6 @@ pub(crate) fn sum_cut_pieces(
         work(i / cut, i % cut, row);
     });
     let rows = &workspace[..];
-    // A column is owned by one thread; 1024 columns a chunk keep the rows' reads contiguous.
-    const COLUMNS: usize = 1024;
     for_each_chunk(out, COLUMNS, parallel && all > 1 << 16, |c, out| {
         let first = c * COLUMNS;
         let mut total = [0.0_f64; COLUMNS];

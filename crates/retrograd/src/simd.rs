@@ -78,6 +78,7 @@ pub(crate) use fearless_simd::dispatch;
 
 /// Lanes of the vectors used everywhere.
 pub const LANES: usize = 16;
+crate::cuts::cuts!(LANES);
 
 /// The largest error of [`exp`], [`erf`], [`tanh`] and [`sigmoid`], in units in the last place of
 /// the result (measured by this module's test over all of the domain, then rounded up).

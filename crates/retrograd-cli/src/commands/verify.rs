@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use retrograd::data::write_whole;
+use retrograd::verify::sizes::Draw;
 use retrograd::verify::{self, Bundle, On, Options, Report, table};
 
 use super::Threads;
@@ -18,7 +19,9 @@ use crate::exit::{Outcome, Result};
 #[command(after_help = "\
 Examples:
   retrograd verify             the built-in models, about a minute
+  retrograd verify --deep      with sizes around the cuts of every kernel along two axes at a time
   retrograd verify --mutants   every deliberate fault, and what caught it
+  retrograd verify --only 'sizes: dense' --only 'network: dense'
   retrograd verify --against bundles/*.safetensors --json report.json
 
 Exit codes:
@@ -29,9 +32,19 @@ pub struct VerifyArgs {
     /// Checks reference bundles (safetensors) instead of the built-in models.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     against: Vec<PathBuf>,
+    /// Draws sizes around the cuts of kernels along two axes at a time too; minutes instead of seconds.
+    #[arg(long, conflicts_with_all = ["against", "mutants"])]
+    deep: bool,
     /// Lists every mutant (a deliberate fault) with the checks that caught it, and nothing else.
     #[arg(long, conflicts_with = "against")]
     mutants: bool,
+    /// Checks the built-in models, kernels and routines of that name alone, without their mutants; may
+    /// be given several times. `--list` shows the names.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["against", "mutants"])]
+    only: Vec<String>,
+    /// Lists what is checked, a name a line.
+    #[arg(long, conflicts_with_all = ["against", "mutants", "only"])]
+    list: bool,
     /// Where bundles are computed in f32.
     #[arg(long, value_enum, default_value = "cpu", requires = "against")]
     device: DeviceArg,
@@ -57,6 +70,13 @@ pub fn run(args: VerifyArgs) -> Result {
 }
 
 fn check(args: VerifyArgs) -> Result {
+    if args.list {
+        names().iter().for_each(|name| println!("{name}"));
+        return Ok(Outcome::Done);
+    }
+    if let Some(unknown) = args.only.iter().find(|name| !names().contains(name)) {
+        anyhow::bail!("--only: got {unknown:?}, needs a name of `retrograd verify --list`");
+    }
     let bar = progress_bar();
     let shown = bar.clone();
     let options = Options {
@@ -112,7 +132,8 @@ fn against(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<Re
 
 /// The built-in models' chain and mutants.
 fn built_in(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<Report> {
-    let models = verify::built_in();
+    let mut models = verify::built_in();
+    models.retain(|model| args.wants(&model.name));
     let with_mutants = models.iter().filter(|m| m.has_mutants()).count();
     let chains = if args.mutants { 0 } else { models.len() };
     bar.set_length((chains + with_mutants) as u64);
@@ -124,6 +145,15 @@ fn built_in(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<R
             report
         })?;
         print_rows(bar, &report);
+        let mut practice = verify::practice::all();
+        practice.retain(|p| args.wants(p.name));
+        let practice = verify::practice::check_all(&practice)?;
+        print_rows(bar, &practice);
+        report.extend(practice);
+        report.extend(sizes(args, options, bar)?);
+    }
+    if !args.only.is_empty() {
+        return Ok(report);
     }
     let mutants = verify::builtin::all(&models, |model| {
         let report = model.mutants(options);
@@ -142,10 +172,69 @@ fn built_in(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<R
         if !missed.rows.is_empty() {
             print_rows(bar, &missed);
         }
-        let caught = mutants.rows.len() - missed.rows.len();
-        bar.suspend(|| println!("{caught} of {} mutants caught", mutants.rows.len()));
     }
+    bar.suspend(|| println!("{}", headline(&mutants)));
     report.extend(mutants);
+    Ok(report)
+}
+
+impl VerifyArgs {
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == name)
+    }
+}
+
+fn size_name(stretch: &verify::sizes::Stretch) -> String {
+    format!("sizes: {}", stretch.name)
+}
+
+/// What `--only` takes.
+fn names() -> Vec<String> {
+    let models = verify::built_in().into_iter().map(|model| model.name);
+    let practice = verify::practice::all()
+        .into_iter()
+        .map(|p| p.name.to_string());
+    let mut names: Vec<String> = models.chain(practice).collect();
+    names.extend(verify::sizes::all().iter().map(size_name));
+    names.dedup();
+    names
+}
+
+/// How many mutants were caught by what: first those that need no right model beside them.
+fn headline(mutants: &Report) -> String {
+    let (all, passed) = (mutants.rows.len(), mutants.counts().passed);
+    let own = mutants.rows.iter().filter(|row| row.independent).count();
+    format!(
+        "{own} of {all} mutants caught by an independent link; {} more only beside the right model, \
+         as a bundle would show them; {} missed",
+        passed - own,
+        all - passed
+    )
+}
+
+/// Every kernel and shared routine on both sides of its cuts.
+fn sizes(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<Report> {
+    let mut stretched = verify::sizes::all();
+    stretched.retain(|s| args.wants(&size_name(s)));
+    if stretched.is_empty() {
+        return Ok(Report::default());
+    }
+    bar.inc_length(stretched.len() as u64);
+    let draw = match args.deep {
+        true => Draw::Deep,
+        false => Draw::Plain,
+    };
+    let report = verify::sizes::check_all(&stretched, draw, options, || bar.inc(1));
+    print_rows(bar, &report);
+    let cuts: usize = stretched.iter().map(|s| s.cuts().count()).sum();
+    let passed = report.counts().passed;
+    bar.suspend(|| {
+        println!(
+            "{passed} of {} checks at sizes around {cuts} cuts of {} kernels and routines passed",
+            report.rows.len(),
+            stretched.len()
+        );
+    });
     Ok(report)
 }
 

@@ -23,6 +23,7 @@ pub struct Rows {
 /// hold up its neighbours. 512 slots of 16 features take some 1.5 µs, fifty times what a piece costs
 /// (`graph-gcn16`); Cora's 16,000 then make enough pieces for two threads to end together.
 const PIECE: usize = 512;
+crate::cuts::cuts!(PIECE);
 
 impl Rows {
     fn new(start: Vec<u32>, neighbour: Vec<u32>) -> Self {

@@ -10,6 +10,7 @@
 //! 64-256-256-10 network at batch 256, that spent 45 % of its time packing and allocated at every
 //! call; a training step must not.
 
+use crate::cuts::cuts;
 use crate::parallel;
 use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*};
 
@@ -60,6 +61,7 @@ pub const RUN: usize = 4096;
 const PARALLEL: usize = 1 << 18;
 /// Multiply-adds per piece of rows, some 3 µs: threads wait for each other half a piece on average.
 const PIECE: usize = 1 << 17;
+cuts!(PANEL, TILE, NARROW_TILE, RUN, PARALLEL, PIECE);
 
 /// What the product is added to.
 #[derive(Clone, Copy, Debug)]

@@ -373,6 +373,11 @@ macro_rules! layers {
         pub(crate) fn small_graphs() -> Vec<spec::SmallGraph> {
             [$(<$spec as Spec>::small_graphs()),*].concat()
         }
+
+        /// The models whose sizes are drawn around the kinds' cuts.
+        pub(crate) fn sizes() -> Vec<crate::verify::sizes::Stretch> {
+            [$(<$spec as Spec>::sizes()),*].into_iter().flatten().collect()
+        }
     };
 }
 

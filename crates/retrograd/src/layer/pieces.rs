@@ -5,6 +5,7 @@ use crate::{Layout, Scalar, parallel};
 /// Elements of a piece of a copy or a sum, and from where on pieces go to threads: such work
 /// moves a few numbers a nanosecond, and waking a thread takes some 5 µs.
 const PIECE: usize = 1 << 15;
+crate::cuts::cuts!(PIECE);
 
 pub(crate) fn add<T: Scalar>(to: &mut [T], from: &[T]) {
     parallel::for_each_chunk(to, PIECE, from.len() >= 4 * PIECE, |i, to| {

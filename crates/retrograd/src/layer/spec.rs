@@ -4,6 +4,7 @@ use super::{AnyLayer, LayerSpec, TENSORS};
 use crate::Layout;
 use crate::plan::{Place, RowsOf, Value, before};
 use crate::verify::mutants::Mutation;
+use crate::verify::sizes::Stretch;
 use crate::{Error, Loss, Result};
 
 /// A layer kind's options, as written in files. One struct for each kind, in its folder.
@@ -37,6 +38,14 @@ pub(crate) trait Spec {
         Self: Sized,
     {
         &[]
+    }
+
+    /// Models of this kind whose sizes are drawn around the cuts of its kernels.
+    fn sizes() -> Vec<Stretch>
+    where
+        Self: Sized,
+    {
+        Vec::new()
     }
 }
 

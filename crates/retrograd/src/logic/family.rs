@@ -30,6 +30,7 @@ pub const FAMILY: Family = Family {
         },
     ],
     built_in,
+    sizes: super::sizes::sizes,
     works: &[
         (
             "logic_ca",

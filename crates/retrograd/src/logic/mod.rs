@@ -47,6 +47,7 @@ pub mod picture;
 pub mod reference;
 mod replay;
 pub mod rule;
+mod sizes;
 mod spec;
 mod task;
 mod training;

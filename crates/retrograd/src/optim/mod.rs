@@ -17,6 +17,7 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
+use crate::cuts::cuts;
 use crate::math;
 pub use lbfgs::{Lbfgs, Minimum, Stop};
 pub use schedule::{Schedule, ScheduleKind};
@@ -219,6 +220,9 @@ pub struct Optimizer<T> {
 /// threads are awake).
 const CHUNK: usize = 4096;
 const PARALLEL: usize = 16_384;
+/// Squares that are added before their sum joins the norm.
+const NORM_CHUNK: usize = 1024;
+cuts!(CHUNK, PARALLEL, NORM_CHUNK);
 
 impl<T: Scalar> Optimizer<T> {
     /// Fresh state for that many parameters.
@@ -466,7 +470,7 @@ pub fn global_norm<T: Scalar>(grads: &[T], layout: &Layout) -> f64 {
         .trainable()
         .map(|range| {
             grads[range]
-                .chunks(1024)
+                .chunks(NORM_CHUNK)
                 .map(|chunk| chunk.iter().map(|g| g.to_f64() * g.to_f64()).sum::<f64>())
                 .sum::<f64>()
         })

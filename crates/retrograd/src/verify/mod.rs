@@ -32,10 +32,13 @@ pub mod differences;
 mod families;
 mod machines;
 pub mod mutants;
+pub mod practice;
 pub mod precision;
 mod processes;
 mod report;
 mod rounded;
+mod routines;
+pub mod sizes;
 mod subject;
 #[cfg(test)]
 mod tests;

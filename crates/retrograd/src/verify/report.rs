@@ -13,6 +13,8 @@ pub enum Link {
     Differences,
     /// 2: the f64 reference against PyTorch.
     Oracle,
+    /// 2, beside it: a second form of the same definition, written plainly in f64.
+    Form,
     /// 3: the CPU's f32 kernels against the f64 reference.
     Cpu,
     /// 4: the GPU's kernels against the f64 reference.
@@ -31,6 +33,12 @@ pub enum Link {
     Trajectory,
     /// 7: a deliberate fault that the checks must catch.
     Mutant,
+    /// 8: schedules, and which samples a step sees.
+    Training,
+    /// 9: splits and measures.
+    Data,
+    /// 10: circuits of bits against the gates that were trained.
+    Circuit,
 }
 
 impl Link {
@@ -39,6 +47,7 @@ impl Link {
         match self {
             Link::Differences => "1 differences",
             Link::Oracle => "2 oracle f64",
+            Link::Form => "2 second form",
             Link::Cpu => "3 cpu f32",
             Link::Gpu => "4 gpu f32",
             Link::Peer => "3 peer f32",
@@ -48,6 +57,9 @@ impl Link {
             Link::Reuse => "5 reuse",
             Link::Trajectory => "6 trajectory",
             Link::Mutant => "7 mutant",
+            Link::Training => "8 training",
+            Link::Data => "9 data",
+            Link::Circuit => "10 circuit",
         }
     }
 }
@@ -91,6 +103,8 @@ pub struct Row {
     /// Elements left out, because they have no defined value in f32 (Adam's division by a gradient
     /// that is nothing but rounding).
     pub left_out: usize,
+    /// Of a mutant: whether a link caught it that needs no right model beside it.
+    pub independent: bool,
     /// Our f32 error over PyTorch's own, where that is known.
     pub peer: Option<f64>,
     /// What else there is to say.
@@ -117,6 +131,7 @@ impl Row {
             worst: None,
             at_kink: 0,
             left_out: 0,
+            independent: false,
             peer: None,
             note: note.into(),
         }
@@ -160,6 +175,45 @@ impl Row {
         }
         self.noted(reason)
     }
+}
+
+/// Several rows of one link as one: the worst of them, with the elements of all. It fails where one
+/// fails, and is unchecked where those that were compared hold less than half of the elements.
+pub(super) fn merged(model: &str, tensor: &str, link: Link, rows: &[&Row]) -> Row {
+    let bad = |row: &Row| match row.verdict {
+        Verdict::Fail => 1,
+        _ => 0,
+    };
+    let rank = |row: &Row| if row.ratio.is_nan() { -1.0 } else { row.ratio };
+    let order = |a: &&&Row, b: &&&Row| (bad(a).cmp(&bad(b))).then(rank(a).total_cmp(&rank(b)));
+    let Some(worst) = rows.iter().max_by(order) else {
+        return Row::unchecked(model, tensor, link, "nothing to compare");
+    };
+    let elements = |verdict: Verdict| -> usize {
+        let own = rows.iter().filter(|r| r.verdict == verdict);
+        own.map(|r| r.elements.max(1)).sum()
+    };
+    let mut row = Row {
+        model: model.to_string(),
+        tensor: tensor.to_string(),
+        note: String::new(),
+        elements: rows.iter().map(|r| r.elements).sum(),
+        left_out: rows.iter().map(|r| r.left_out).sum(),
+        at_kink: rows.iter().map(|r| r.at_kink).sum(),
+        ..(**worst).clone()
+    };
+    if rows.len() > 1 {
+        row = row.noted(format!("worst in {}", worst.tensor));
+    }
+    if worst.verdict != Verdict::Fail {
+        let (passed, unchecked) = (elements(Verdict::Pass), elements(Verdict::Unchecked));
+        row.verdict = if unchecked > passed {
+            Verdict::Unchecked
+        } else {
+            Verdict::Pass
+        };
+    }
+    row
 }
 
 /// The element whose error is the largest part of its bound.

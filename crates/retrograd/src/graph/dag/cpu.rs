@@ -28,6 +28,9 @@ const PARALLEL_LEVEL: usize = 1 << 15;
 const PIECE: usize = 512;
 /// What a node counts for besides its slots.
 const NODE: usize = 4;
+/// Parameters whose sums are added up in one piece.
+const CHUNK: usize = 4096;
+crate::cuts::cuts!(PARTS, PARALLEL, PARALLEL_LEVEL, PIECE, CHUNK);
 
 /// A level's places, without inputs, and the pieces they are cut into.
 pub(super) struct Level {
@@ -351,8 +354,6 @@ fn backward_block(
 
 /// d_params from the sums of the parts.
 pub(super) fn add_up(dag: &DagNN, sums: &[f32], wanted: Wanted, d_params: &mut [f32]) {
-    /// Parameters of a chunk.
-    const CHUNK: usize = 4096;
     let row = dag.edges() + dag.spec.nodes();
     let (d_weight, d_bias) = d_params.split_at_mut(dag.edges());
     let (weight_at, bias_at) = dag.sum_at.split_at(dag.edges());

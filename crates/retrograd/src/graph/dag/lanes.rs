@@ -13,6 +13,7 @@ use crate::simd::{self, LANES, Simd, dispatch, f32x16, f64x8, prelude::*};
 /// Samples of a block: their sums are four vectors of f64, enough to hide the latency of an
 /// addition. `dag-10k` on one thread takes a fifth longer with 16; 64 gain nothing.
 pub(super) const BLOCK: usize = 32;
+crate::cuts::cuts!(BLOCK);
 
 /// The lanes of a row in f64. `FULL`: they fill all `N` vectors.
 #[inline(always)]

@@ -17,6 +17,7 @@ mod tests;
 use fearless_simd::prelude::*;
 
 use crate::Scalar;
+use crate::cuts::cuts;
 use crate::graph::pattern::Rows;
 use crate::graph::structure::Graph;
 use crate::parallel::{Uneven, for_each_cut};
@@ -258,6 +259,7 @@ fn rows_blocks<S: Simd>(
 /// Neighbours added up in one run before the run's sum joins the total: a hub's row is summed as
 /// well as a short one.
 const RUN: usize = 256;
+cuts!(PARALLEL, FAR, AHEAD, RUN);
 
 impl Aggregate<'_, f32> {
     /// The coefficients of at most RUN slots, where they are or gathered.

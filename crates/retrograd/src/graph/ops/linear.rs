@@ -4,6 +4,7 @@
 //! contiguous row. Backward: d_W = xᵀ·d_y, d_b = Σ_rows d_y, d_x = d_y·Wᵀ; for sparse x only at its
 //! non-zeros, d_x_p = d_y_i · W_{feature(p)}.
 
+use crate::cuts::cuts;
 use crate::graph::batch::NodeValues;
 use crate::graph::ops::{Aggregate, Coefficient, aggregate, edge_dot};
 use crate::layer::gemm::{Onto, Stride, gemm};
@@ -262,6 +263,11 @@ fn backward_input_f32(
 /// Rows of x that one partial sum of d_W covers: short enough to be summed well in f32, long enough
 /// that the partial sums cost little beside the products.
 const RUN: usize = 256;
+/// Columns and rows of a block that is added up in f32, and terms of a chain of products.
+const COLUMNS: usize = 64;
+const SUM_ROWS: usize = 64;
+const TERMS: usize = 1024;
+cuts!(PIECE, RUN, COLUMNS, SUM_ROWS, TERMS);
 
 fn backward_weight_f32(
     [inputs, outputs]: [usize; 2],
@@ -319,15 +325,14 @@ pub(crate) fn column_sums<T: Scalar>(x: &[T], sums: &mut [T], partial: &mut Vec<
     }
 }
 
-/// Runs of 64 rows in f32, their sums in f64, a block of columns at a time.
+/// Runs of [`SUM_ROWS`] rows in f32, their sums in f64, a block of columns at a time.
 #[inline(always)]
 fn add_rows(x: &[f32], sums: &mut [f32]) {
-    const COLUMNS: usize = 64;
     let width = sums.len();
     for (block, sums) in sums.chunks_mut(COLUMNS).enumerate() {
         let first = block * COLUMNS;
         let mut total = [0.0_f64; COLUMNS];
-        for rows in x.chunks(64 * width) {
+        for rows in x.chunks(SUM_ROWS * width) {
             let mut run = [0.0_f32; COLUMNS];
             for row in rows.chunks_exact(width) {
                 for (r, &x) in run.iter_mut().zip(&row[first..first + sums.len()]) {
@@ -348,8 +353,8 @@ fn add_rows(x: &[f32], sums: &mut [f32]) {
 pub(crate) fn dot<T: Scalar>(a: &[T], b: &[T], fast: bool) -> T {
     if fast && let (Some(a), Some(b)) = (T::f32s(a), T::f32s(b)) {
         let sum: f64 = a
-            .chunks(1024)
-            .zip(b.chunks(1024))
+            .chunks(TERMS)
+            .zip(b.chunks(TERMS))
             .map(|(a, b)| f64::from(dispatch!(simd::level(), simd => simd::dot(simd, a, b))))
             .sum();
         return T::from_f64(sum);

@@ -5,7 +5,9 @@ mod aggregate;
 mod edge_dot;
 mod linear;
 
+pub(crate) use aggregate::CUTS as AGGREGATE_CUTS;
 pub use aggregate::{Aggregate, Coefficient, aggregate, propagate_mean};
 pub use edge_dot::edge_dot;
 pub(crate) use edge_dot::heads_dot;
+pub(crate) use linear::CUTS as LINEAR_CUTS;
 pub(crate) use linear::{Linear, column_sums, dot};

@@ -1,6 +1,7 @@
 //! f32 with SIMD, chunks spread over threads.
 
 use super::{Activation, FRAC_1_SQRT_TAU};
+use crate::cuts::cuts;
 use crate::parallel;
 use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*};
 
@@ -8,6 +9,7 @@ use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*};
 /// activation costs 0.2 to 1 ns an element, a parallel part 0.4 µs).
 const CHUNK: usize = 4096;
 const PARALLEL: usize = 16_384;
+cuts!(CHUNK, PARALLEL);
 
 /// `$to` = `$value` of the vectors named before it, 16 lanes at a time. A macro, since a closure
 /// might not be inlined into the code for the chosen instruction set.

@@ -3,9 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::Activation;
+use crate::cuts::cut;
 use crate::layer::AnyLayer;
 use crate::layer::spec::{At, Built, Reach, Small, Spec, View};
+use crate::simd;
 use crate::verify::mutants::Mutation;
+use crate::verify::sizes::{SizedNetwork, Stretch};
 use crate::{Loss, Result};
 
 fn leaky_slope() -> f64 {
@@ -20,6 +23,23 @@ fn elu_alpha() -> f64 {
 fn small(kind: &str) -> &'static [Small] {
     let at = SMALL.iter().position(|(name, ..)| *name == kind);
     at.map_or(&[], |at| &SMALL[at..=at])
+}
+
+/// One of them alone, on rows of elements.
+fn stretch(kind: &'static str) -> Stretch {
+    let make = move |n: &[usize]| SizedNetwork {
+        input: vec![n[0]],
+        layers: format!(r#"[{{"kind":"{kind}"}}]"#),
+        samples: 1,
+        loss: Loss::Mse,
+    };
+    let own = super::cpu::CUTS;
+    let cuts = [
+        cut(simd::CUTS, "LANES"),
+        cut(own, "CHUNK"),
+        cut(own, "PARALLEL"),
+    ];
+    Stretch::network(kind, make).axis("elements", 7, cuts)
 }
 
 /// What is the same for all of them.
@@ -43,6 +63,10 @@ macro_rules! activation {
 
             fn small() -> &'static [Small] {
                 small($kind)
+            }
+
+            fn sizes() -> Vec<Stretch> {
+                vec![stretch($kind)]
             }
         }
     };

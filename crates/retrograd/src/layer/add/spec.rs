@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::Add;
+use crate::cuts::cut;
+use crate::layer::pieces;
 use crate::layer::spec::{At, Built, Reach, Small, Spec, View};
+use crate::verify::sizes::{SizedNetwork, Stretch};
 use crate::{Loss, Result};
 
 /// Options of a sum.
@@ -31,6 +34,10 @@ impl Spec for AddSpec {
     fn small() -> &'static [Small] {
         SMALL
     }
+
+    fn sizes() -> Vec<Stretch> {
+        sizes()
+    }
 }
 
 const SMALL: &[Small] = &[(
@@ -40,3 +47,15 @@ const SMALL: &[Small] = &[(
     3,
     Loss::Mse,
 )];
+
+/// Gradients of a value with two readers are added up in pieces.
+fn sizes() -> Vec<Stretch> {
+    let piece = cut(pieces::CUTS, "PIECE");
+    let make = |n: &[usize]| SizedNetwork {
+        input: vec![n[0]],
+        layers: r#"[{"kind":"leaky_relu"},{"kind":"add","with":-1}]"#.to_string(),
+        samples: 1,
+        loss: Loss::Mse,
+    };
+    vec![Stretch::network("add", make).axis("elements", 7, [piece, piece.times(4)])]
+}

@@ -12,6 +12,7 @@ use super::Conv2d;
 use super::sums;
 use super::taps::{Correlation, Taps, band_rows, correlate, gathered, products};
 use super::tile::{self, Source};
+use crate::cuts::cuts;
 use crate::network::PaddingMode;
 use crate::parallel;
 use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
@@ -24,6 +25,7 @@ pub(super) const PIECE_PIXELS: usize = 4096;
 pub(super) const PARALLEL: usize = 1 << 20;
 /// Floats that the partial sums of weight gradients may take.
 const PARTIAL_SUMS: usize = 1 << 22;
+cuts!(PIECE_PIXELS, PARALLEL);
 
 /// The length of the bordered copy of a batch.
 pub(crate) fn bordered_len(conv: &Conv2d, samples: usize) -> usize {

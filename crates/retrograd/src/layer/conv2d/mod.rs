@@ -19,7 +19,7 @@ mod reference;
 mod spec;
 pub(crate) mod stack;
 mod sums;
-mod taps;
+pub(crate) mod taps;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tile;

@@ -3,8 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::Conv2d;
+use crate::cuts::cut;
 use crate::layer::spec::{At, Built, MAX_PIXELS, Reach, Small, Spec, View, check_size, one, yes};
 use crate::network::PaddingMode;
+use crate::simd;
+use crate::verify::sizes::{SizedNetwork, Stretch};
 use crate::{Loss, Result};
 
 /// Options of a convolution.
@@ -90,6 +93,10 @@ impl Spec for Conv2dSpec {
     fn small() -> &'static [Small] {
         SMALL
     }
+
+    fn sizes() -> Vec<Stretch> {
+        sizes()
+    }
 }
 
 const SMALL: &[Small] = &[
@@ -115,3 +122,78 @@ const SMALL: &[Small] = &[
         Loss::L1,
     ),
 ];
+
+fn sizes() -> Vec<Stretch> {
+    use super::{cpu, stack, sums, taps, tile};
+    let lanes = cut(simd::CUTS, "LANES");
+    let tile = |name| cut(tile::CUTS, name);
+    let sum = |name| cut(sums::CUTS, name);
+    // A sample's row of 6 × 3 · 2 · 9 multiply-adds.
+    let row = 2 * 6 * 3 * 2 * 9;
+    let plain = Stretch::network("conv2d", |n| sized(n, r#""kernel":3,"padding":1"#))
+        .axis("samples", 2, [tile("PIECES")])
+        .axis("inputs", 2, [sum("SUM_INPUTS"), lanes])
+        .axis("outputs", 3, [tile("BLOCK"), lanes, lanes.times(2)])
+        .axis(
+            "height",
+            5,
+            [
+                tile("PIECES").over(2),
+                sum("SUM_PIXELS").over(6),
+                sum("SUM_TILES").times(1024).over(6),
+                tile("PARALLEL").over(row),
+            ],
+        )
+        .axis(
+            "width",
+            6,
+            [
+                lanes,
+                lanes.times(2),
+                sum("SUM_COLUMNS"),
+                tile("MAX_COLUMNS"),
+            ],
+        );
+    let strided = Stretch::network("conv2d strided", |n| {
+        sized(n, r#""kernel":3,"stride":2,"padding":1"#)
+    })
+    .axis("samples", 2, [tile("PIECES")])
+    .axis("inputs", 2, [lanes])
+    .axis("outputs", 3, [cut(taps::CUTS, "BLOCK"), lanes])
+    .axis(
+        "height",
+        5,
+        [
+            cut(cpu::CUTS, "PIECE_PIXELS").over(3).times(2),
+            cut(cpu::CUTS, "PARALLEL").over(row / 4),
+        ],
+    )
+    .axis("width", 6, [lanes.times(2), lanes.times(4)]);
+    let stacked = Stretch::network("conv2d stacked", |n| {
+        let conv = r#"{"kind":"conv2d","out":3,"kernel":3,"padding":1}"#;
+        let layers = vec![conv; n[0]].join(r#",{"kind":"relu"},"#);
+        SizedNetwork {
+            input: vec![2, n[1], n[2]],
+            layers: format!("[{layers}]"),
+            samples: 2,
+            loss: Loss::Mse,
+        }
+    })
+    .axis("layers", 3, [cut(stack::CUTS, "MAX")])
+    .axis(
+        "height",
+        40,
+        [cut(stack::CUTS, "ROWS"), cut(stack::CUTS, "SUM_ROWS")],
+    )
+    .axis("width", 140, [cut(stack::CUTS, "COLUMNS")]);
+    vec![plain, strided, stacked]
+}
+
+fn sized(n: &[usize], options: &str) -> SizedNetwork {
+    SizedNetwork {
+        input: vec![n[1], n[3], n[4]],
+        layers: format!(r#"[{{"kind":"conv2d","out":{},{options}}}]"#, n[2]),
+        samples: n[0],
+        loss: Loss::Mse,
+    }
+}

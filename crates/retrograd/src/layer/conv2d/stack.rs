@@ -16,6 +16,7 @@ use super::sums::{Tiles, products, total};
 use super::tile::{
     self, Correlation, PARALLEL, Part, SLACK, Source, Target, Window, aligned, channels, gather,
 };
+use crate::cuts::cuts;
 use crate::parallel;
 use crate::simd::{self, LANES, Simd, dispatch};
 
@@ -29,6 +30,7 @@ const COLUMNS: usize = 128;
 const SUM_ROWS: usize = 8;
 /// Floats of three tiles: three quarters of L2.
 const TILE_FLOATS: usize = 192 << 10;
+cuts!(MAX, ROWS, COLUMNS, SUM_ROWS);
 
 /// A convolution of stride 1 whose output has the size of its input.
 #[derive(Clone, Copy)]

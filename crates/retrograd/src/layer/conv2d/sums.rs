@@ -7,6 +7,7 @@
 use super::tile::{
     Correlation, MAX_COLUMNS, PARALLEL, PIECES, SLACK, Source, Window, aligned, gather, pitch,
 };
+use crate::cuts::cuts;
 use crate::parallel::{self, Workspace};
 use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*};
 
@@ -21,6 +22,7 @@ const SUM_FLOATS: usize = 160 << 10;
 const SUM_TILES: usize = 8;
 /// Floats that the partial sums of weight gradients may take.
 const PARTIAL_SUMS: usize = 1 << 20;
+cuts!(SUM_PIXELS, SUM_COLUMNS, SUM_INPUTS, SUM_TILES);
 
 /// d_W[o,i,u,v] += Σ d_y[n,o,r,c] · x̄[n,i, r + d·u − before, c + d·v − before] and
 /// d_b[o] += Σ d_y, for `shape` the forward correlation.

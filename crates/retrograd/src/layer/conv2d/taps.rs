@@ -2,11 +2,13 @@
 //! strides above 1 are computed with.
 
 use super::cpu::{PARALLEL, PIECE_PIXELS, SLACK};
+use crate::cuts::cuts;
 use crate::parallel::{self, Band};
 use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*};
 
 /// Output channels of a block of packed weights.
 const BLOCK: usize = 8;
+cuts!(BLOCK);
 
 /// Where the taps of a kernel lie in a source, for one group.
 pub(super) struct Taps<'a> {

@@ -11,6 +11,7 @@
 //!
 //! Pieces depend on the shapes alone: the same bits for any number of threads.
 
+use crate::cuts::cuts;
 use crate::parallel::{self, Band, Workspace};
 use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*};
 
@@ -28,6 +29,7 @@ const TILE_FLOATS: usize = 1 << 17;
 pub(super) const MAX_COLUMNS: usize = 1024;
 /// Multiply-adds from which pieces go to threads: about 20 µs, waking a thread takes 5.
 pub(super) const PARALLEL: usize = 1 << 20;
+cuts!(BLOCK, PIECES, MAX_COLUMNS, PARALLEL);
 
 /// y[n,o,r,c] = Σ_iuv w(o,i,u,v) · x̄[n,i, r + d·u − before, c + d·v − before].
 #[derive(Clone, Copy)]

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::ConvTranspose2d;
+use crate::cuts::cut;
 use crate::layer::spec::{At, Built, MAX_PIXELS, Reach, Small, Spec, View, one, yes};
+use crate::simd;
+use crate::verify::sizes::{SizedNetwork, Stretch};
 use crate::{Loss, Result};
 
 /// Options of a transposed convolution.
@@ -62,6 +65,10 @@ impl Spec for ConvTranspose2dSpec {
     fn small() -> &'static [Small] {
         SMALL
     }
+
+    fn sizes() -> Vec<Stretch> {
+        sizes()
+    }
 }
 
 const SMALL: &[Small] = &[(
@@ -71,3 +78,25 @@ const SMALL: &[Small] = &[(
     3,
     Loss::Mse,
 )];
+
+/// The kernels are the convolution's, with inputs and outputs exchanged.
+fn sizes() -> Vec<Stretch> {
+    use crate::layer::conv2d::{cpu, taps, tile};
+    let lanes = cut(simd::CUTS, "LANES");
+    let make = |n: &[usize]| SizedNetwork {
+        input: vec![n[1], n[3], n[4]],
+        layers: format!(
+            r#"[{{"kind":"conv_transpose2d","out":{},"kernel":3,"stride":2,"padding":1}}]"#,
+            n[2]
+        ),
+        samples: n[0],
+        loss: Loss::Mse,
+    };
+    let stretch = Stretch::network("conv_transpose2d", make)
+        .axis("samples", 2, [cut(tile::CUTS, "PIECES")])
+        .axis("inputs", 2, [cut(taps::CUTS, "BLOCK"), lanes])
+        .axis("outputs", 3, [cut(tile::CUTS, "BLOCK"), lanes])
+        .axis("height", 4, [cut(cpu::CUTS, "PIECE_PIXELS").over(5)])
+        .axis("width", 5, [lanes, lanes.times(2)]);
+    vec![stretch]
+}

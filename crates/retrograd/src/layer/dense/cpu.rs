@@ -1,6 +1,7 @@
 //! f32: three matrix products, which cut themselves into pieces and spread those over threads.
 
 use super::Dense;
+use crate::cuts::cuts;
 use crate::layer::gemm::{Onto, Stride, gemm};
 use crate::parallel;
 use crate::simd::{self, dispatch};
@@ -64,6 +65,7 @@ const COLUMNS: usize = 64;
 const RUN: usize = 256;
 /// From this many elements on, pieces go to threads (an element costs 0.1 ns, a thread 5 µs).
 const PARALLEL: usize = 1 << 16;
+cuts!(COLUMNS, RUN, PARALLEL);
 
 /// d_b[o] += Σ_r d_y[r,o]; a piece owns its columns.
 fn bias_gradient(rows: usize, outputs: usize, d_y: &[f32], d_bias: &mut [f32]) {

@@ -3,7 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::Dense;
+use crate::cuts::cut;
 use crate::layer::spec::{At, Built, Small, Spec, yes};
+use crate::layer::{gemm, pieces};
+use crate::simd;
+use crate::verify::sizes::{SizedNetwork, Stretch};
 use crate::{Loss, Result};
 
 /// Options of a dense layer.
@@ -32,6 +36,10 @@ impl Spec for DenseSpec {
     fn small() -> &'static [Small] {
         SMALL
     }
+
+    fn sizes() -> Vec<Stretch> {
+        sizes()
+    }
 }
 
 const SMALL: &[Small] = &[(
@@ -41,3 +49,35 @@ const SMALL: &[Small] = &[(
     6,
     Loss::CrossEntropy,
 )];
+
+/// Rows, inputs and outputs take turns as the three sides of its matrix products.
+fn sizes() -> Vec<Stretch> {
+    let (own, product) = (super::cpu::CUTS, gemm::CUTS);
+    let lanes = cut(simd::CUTS, "LANES");
+    let sides = |over: usize| {
+        let work = ["PARALLEL", "PIECE"].map(|name| cut(product, name).over(over));
+        let sides = ["PANEL", "TILE", "NARROW_TILE", "RUN"].map(|name| cut(product, name));
+        [&[lanes], &sides[..], &work[..]].concat()
+    };
+    let of_bias = [cut(own, "RUN"), cut(own, "PARALLEL").over(8)];
+    let zeroed = cut(pieces::CUTS, "PIECE");
+    let make = |n: &[usize]| SizedNetwork {
+        input: vec![n[1]],
+        layers: format!(r#"[{{"kind":"dense","out":{}}}]"#, n[2]),
+        samples: n[0],
+        loss: Loss::Mse,
+    };
+    let dense = Stretch::network("dense", make)
+        .axis("rows", 6, [&sides(8 * 8)[..], &of_bias[..]].concat())
+        .axis(
+            "inputs",
+            8,
+            [&sides(6 * 8)[..], &[zeroed.over(4 * 8), zeroed.over(8)]].concat(),
+        )
+        .axis(
+            "outputs",
+            8,
+            [&sides(6 * 8)[..], &[cut(own, "COLUMNS")]].concat(),
+        );
+    vec![dense]
+}

@@ -17,6 +17,7 @@ mod tests;
 
 pub use spec::DropoutSpec;
 
+use crate::cuts::cuts;
 use crate::layer::{Backward, Describe, Forward, Layer, sized};
 use crate::rng::Key;
 use crate::simd::{self, dispatch};
@@ -42,6 +43,9 @@ pub(crate) fn scale(p: f64) -> f64 {
 /// (`retrograd bench threshold-dropout` measures that).
 const PIECE: usize = 2048;
 const PARALLEL: usize = 3 * PIECE;
+/// Elements of a piece of a product.
+const LONG: usize = 2 * PIECE;
+cuts!(PIECE, PARALLEL, LONG);
 
 /// The place in the stream of a shard's first element: that which it has in the whole batch where every
 /// sample has as many elements. Graphs have not; each that begins a shard has a stretch of its own.
@@ -89,7 +93,6 @@ pub(crate) fn drop_out<T: Scalar>(
 
 /// y = m·x. It costs a tenth of drawing m, and its pieces are larger.
 fn multiply<T: Scalar>(x: &[T], m: &[T], y: &mut [T]) {
-    const LONG: usize = 2 * PIECE;
     parallel::for_each_chunk(y, LONG, m.len() >= 4 * LONG, |piece, y| {
         let range = piece * LONG..piece * LONG + y.len();
         let (x, m) = (&x[range.clone()], &m[range]);

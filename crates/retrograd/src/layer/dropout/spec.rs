@@ -3,9 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::Dropout;
+use crate::cuts::cut;
 use crate::layer::AnyLayer;
 use crate::layer::spec::{At, Built, Reach, Small, Spec, View};
 use crate::verify::mutants::{FaultKind, Mutation, Transform};
+use crate::verify::sizes::{SizedNetwork, Stretch};
 use crate::{Loss, Result};
 
 /// Options of dropout.
@@ -34,6 +36,10 @@ impl Spec for DropoutSpec {
     fn small() -> &'static [Small] {
         SMALL
     }
+
+    fn sizes() -> Vec<Stretch> {
+        sizes()
+    }
 }
 
 const SMALL: &[Small] = &[(
@@ -43,3 +49,20 @@ const SMALL: &[Small] = &[(
     7,
     Loss::Mse,
 )];
+
+fn sizes() -> Vec<Stretch> {
+    let own = |name| cut(super::CUTS, name);
+    let make = |n: &[usize]| SizedNetwork {
+        input: vec![n[0]],
+        layers: r#"[{"kind":"dropout","p":0.3}]"#.to_string(),
+        samples: 1,
+        loss: Loss::Mse,
+    };
+    let cuts = [
+        own("PIECE"),
+        own("PARALLEL"),
+        own("LONG"),
+        own("LONG").times(4),
+    ];
+    vec![Stretch::network("dropout", make).axis("elements", 7, cuts)]
+}

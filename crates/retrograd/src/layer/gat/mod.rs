@@ -39,9 +39,11 @@ mod weigh;
 
 pub(crate) use softmax::softmax;
 pub use spec::GatSpec;
+pub(crate) use spec::attention_sizes;
 pub(crate) use weigh::{Attention, backward_weights, weigh};
 
 use crate::Scalar;
+use crate::cuts::cuts;
 use crate::graph::Pattern;
 use crate::graph::ops::{Aggregate, Coefficient, Linear, aggregate, heads_dot};
 use crate::layer::graph::{Back, Returning, glorot};
@@ -86,6 +88,7 @@ struct Memory<T> {
 const PARALLEL: usize = 1 << 12;
 /// Nodes of one piece of the sums over nodes.
 const PIECE: usize = 256;
+cuts!(PARALLEL, PIECE);
 
 impl Gat {
     /// d_u, and its sums by target and by source.

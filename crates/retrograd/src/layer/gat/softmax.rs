@@ -4,6 +4,7 @@
 //! has nothing to do.
 
 use crate::Scalar;
+use crate::cuts::cuts;
 use crate::graph::pattern::Rows;
 use crate::parallel::{Uneven, for_each_cut};
 use crate::simd::{self, Simd, dispatch};
@@ -58,6 +59,7 @@ fn row_head<T: Scalar>(row: &mut [T], heads: usize, head: usize) {
 
 /// Heads that are computed side by side.
 pub(crate) const HEADS: usize = 16;
+cuts!(PARALLEL, HEADS);
 
 /// Heads side by side: the exponentials of a whole row in lanes of 16.
 #[inline(always)]

@@ -4,10 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{Gat, faults};
 use crate::Result;
+use crate::cuts::cut;
 use crate::graph::ops::Linear;
 use crate::layer::AnyLayer;
+use crate::layer::graph;
 use crate::layer::spec::{At, Built, SmallGraph, Spec, one};
+use crate::verify::builtin::graph::SizedGraph;
 use crate::verify::mutants::Mutation;
+use crate::verify::sizes::Stretch;
 
 /// Options of graph attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,4 +55,36 @@ impl Spec for GatSpec {
             {"kind": "dense", "out": 2}]}"#,
         )]
     }
+
+    fn sizes() -> Vec<Stretch> {
+        attention_sizes("gat")
+    }
+}
+
+/// Attention of either form: nodes, in-edges of one of them, and heads.
+pub(crate) fn attention_sizes(kind: &'static str) -> Vec<Stretch> {
+    let own = |name| cut(super::CUTS, name);
+    let softmax = |name| cut(super::softmax::CUTS, name);
+    let nodes = [
+        own("PIECE"),
+        own("PARALLEL").over(4),
+        // Three scores a node.
+        softmax("PARALLEL").over(3),
+    ];
+    let make = move |n: &[usize]| SizedGraph {
+        spec: format!(
+            r#"{{"features":3,"layers":[{{"kind":"{kind}","out":1,"heads":{}}}]}}"#,
+            n[0]
+        ),
+        nodes: 20,
+        hub: n[1],
+    };
+    let heads = Stretch::graph(kind, make)
+        .axis("heads", 2, [softmax("HEADS")])
+        .axis("in-edges", 6, [softmax("HEADS")]);
+    let layer = match kind {
+        "gat" => r#"{"kind":"gat","out":OUT}"#,
+        _ => r#"{"kind":"gatv2","out":OUT}"#,
+    };
+    vec![graph::stretch_at(kind, layer, nodes, [own("PIECE")]), heads]
 }

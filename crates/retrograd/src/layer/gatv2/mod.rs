@@ -57,6 +57,9 @@ struct Memory<T> {
 /// From this many slots and features on, work goes to threads: some 5 µs on one
 /// (`retrograd bench threshold-gatv2` measures that).
 const PARALLEL: usize = 1 << 13;
+/// The widest row whose bent sums are kept at once.
+const BLOCK: usize = 256;
+crate::cuts::cuts!(PARALLEL, BLOCK);
 
 impl Describe for GatV2 {
     fn tensors(&self) -> Vec<Option<TensorSpec>> {
@@ -278,7 +281,6 @@ fn leaky_slope<T: Scalar>(u: T) -> T {
 #[inline(always)]
 fn slot_scores(l: &[f32], r: &[f32], att: &[f32], head_width: usize, scores: &mut [f32]) {
     // Blocks of whole heads on the stack; wider heads go straight.
-    const BLOCK: usize = 256;
     let mut bent = [0.0_f32; BLOCK];
     if att.len() <= BLOCK {
         let bent = &mut bent[..att.len()];

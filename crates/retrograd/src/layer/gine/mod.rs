@@ -15,6 +15,7 @@ mod spec;
 pub use spec::GineSpec;
 
 use crate::Scalar;
+use crate::cuts::cuts;
 use crate::graph::NodeValues;
 use crate::graph::ops::{Linear, dot};
 use crate::layer::graph::{Returning, fan_in, relu, through_relu};
@@ -49,6 +50,7 @@ struct Memory<T> {
 const PARALLEL: usize = 1 << 14;
 /// Edges of one piece.
 const PIECE: usize = 256;
+cuts!(PARALLEL, PIECE);
 
 impl Gine {
     pub fn new(inputs: usize, out: usize, edge_features: usize) -> Self {

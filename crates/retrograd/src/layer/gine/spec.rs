@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::Gine;
+use crate::cuts::cut;
+use crate::layer::graph;
 use crate::layer::spec::{At, Built, SmallGraph, Spec};
+use crate::verify::sizes::Stretch;
 use crate::{Error, Result};
 
 /// Options of GIN with edge features.
@@ -34,6 +37,17 @@ impl Spec for GineSpec {
             "gine",
             r#"{"features": 3, "edge_features": 2, "layers": [{"kind": "gine", "out": 4},
             {"kind": "tanh"}, {"kind": "dense", "out": 2}]}"#,
+        )]
+    }
+
+    fn sizes() -> Vec<Stretch> {
+        let own = |name| cut(super::CUTS, name);
+        let (nodes, hub) = ([own("PIECE"), own("PARALLEL").over(12)], [own("PIECE")]);
+        vec![graph::stretch_at(
+            "gine",
+            r#"{"kind":"gine","out":OUT}"#,
+            nodes,
+            hub,
         )]
     }
 }

@@ -6,9 +6,14 @@
 use std::any::Any;
 
 use super::{Backward, Forward, Seen, TENSORS, TensorSpec, sized, transposed, uniform};
-use crate::graph::ops::{Linear, column_sums};
+use crate::cuts::{Cut, cut};
+use crate::graph::ops::{AGGREGATE_CUTS, LINEAR_CUTS, Linear, column_sums};
+use crate::graph::pattern;
 use crate::graph::{Graph, GraphBatch, NodeValues};
 use crate::rng::Stream;
+use crate::simd;
+use crate::verify::builtin::graph::SizedGraph;
+use crate::verify::sizes::Stretch;
 use crate::{Kernels, Pass, Scalar};
 
 /// What a layer may look at in forward and backward.
@@ -194,4 +199,58 @@ pub(crate) fn through_relu<'s, T: Scalar>(
     second.backward_input(c, NodeValues::Dense(h), d_y, d, false);
     relu_backward(h, d);
     d
+}
+
+/// A layer of graph networks at the cuts of what all of them share: products, sums over rows and sums
+/// over neighbours. `OUT` in the layer stands for its width.
+pub(crate) fn stretch(name: &'static str, layer: &'static str) -> Stretch {
+    stretch_at(name, layer, [], [])
+}
+
+/// The same, with cuts of the layer's own along the nodes and along the in-edges of one of them.
+pub(crate) fn stretch_at<const N: usize, const H: usize>(
+    name: &'static str,
+    layer: &'static str,
+    nodes: [Cut; N],
+    in_edges: [Cut; H],
+) -> Stretch {
+    let product = |name| cut(LINEAR_CUTS, name);
+    let sums = |name| cut(AGGREGATE_CUTS, name);
+    // The longest are drawn for one of the layers: the routine is the same.
+    let long = match name {
+        "gcn" => vec![product("RUN").times(64), sums("FAR").over(4)],
+        _ => Vec::new(),
+    };
+    let shared = [
+        product("RUN"),
+        product("SUM_ROWS"),
+        product("PIECE").over(16 * 4),
+        product("TERMS").over(4),
+        // Two in-edges and the node itself.
+        sums("PARALLEL").over(3),
+        cut(pattern::CUTS, "PIECE"),
+    ];
+    let hubs = [sums("RUN"), sums("AHEAD"), cut(simd::CUTS, "LANES")];
+    let make = move |n: &[usize]| {
+        let layer = layer.replace("OUT", &n[3].to_string());
+        let edges = if layer.contains("gine") {
+            r#""edge_features":2,"#
+        } else {
+            ""
+        };
+        SizedGraph {
+            spec: format!(r#"{{"features":{},{edges}"layers":[{layer}]}}"#, n[2]),
+            nodes: n[0],
+            hub: n[1],
+        }
+    };
+    Stretch::graph(name, make)
+        .axis("nodes", 12, [&shared[..], &long[..], &nodes[..]].concat())
+        .axis("in-edges", 4, [&hubs[..], &in_edges[..]].concat())
+        .axis(
+            "features",
+            4,
+            [cut(simd::CUTS, "LANES"), product("COLUMNS")],
+        )
+        .axis("outputs", 4, [cut(simd::CUTS, "LANES"), product("COLUMNS")])
 }

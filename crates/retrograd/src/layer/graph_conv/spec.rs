@@ -6,8 +6,10 @@ use super::{Convolution, Propagation, faults};
 use crate::Result;
 use crate::graph::ops::Linear;
 use crate::layer::AnyLayer;
+use crate::layer::graph;
 use crate::layer::spec::{At, Built, SmallGraph, Spec};
 use crate::verify::mutants::Mutation;
+use crate::verify::sizes::Stretch;
 
 /// Options of Kipf and Welling's convolution.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -82,6 +84,10 @@ impl Spec for GcnSpec {
             ),
         ]
     }
+
+    fn sizes() -> Vec<Stretch> {
+        vec![graph::stretch("gcn", r#"{"kind":"gcn","out":OUT}"#)]
+    }
 }
 
 impl Spec for SageSpec {
@@ -99,6 +105,10 @@ impl Spec for SageSpec {
             r#"{"features": 4, "layers": [{"kind": "sage", "out": 5}, {"kind": "tanh"},
             {"kind": "sage", "out": 2}]}"#,
         )]
+    }
+
+    fn sizes() -> Vec<Stretch> {
+        vec![graph::stretch("sage", r#"{"kind":"sage","out":OUT}"#)]
     }
 }
 
@@ -118,6 +128,13 @@ impl Spec for MessagePassingSpec {
             {"kind": "message_passing", "out": 3}]}"#,
         )]
     }
+
+    fn sizes() -> Vec<Stretch> {
+        vec![graph::stretch(
+            "message_passing",
+            r#"{"kind":"message_passing","out":OUT}"#,
+        )]
+    }
 }
 
 impl Spec for GinSpec {
@@ -135,5 +152,9 @@ impl Spec for GinSpec {
             r#"{"features": 3, "layers": [{"kind": "gin", "out": 5}, {"kind": "tanh"},
             {"kind": "dense", "out": 2}]}"#,
         )]
+    }
+
+    fn sizes() -> Vec<Stretch> {
+        vec![graph::stretch("gin", r#"{"kind":"gin","out":OUT}"#)]
     }
 }

@@ -8,6 +8,7 @@ mod spec;
 
 pub use spec::{MaxPoolSpec, MeanPoolSpec, SumPoolSpec};
 
+use crate::cuts::cuts;
 use crate::graph::Graph;
 use crate::layer::{Backward, Describe, Forward, Layer, Seen};
 use crate::{Kernels, Scalar, parallel};
@@ -31,6 +32,7 @@ const NONE: u32 = u32::MAX;
 /// From this many numbers on, graphs go to threads: some 5 µs on one
 /// (`retrograd bench threshold-pool` measures that).
 const PARALLEL: usize = 1 << 14;
+cuts!(PARALLEL);
 
 impl GraphPool {
     fn scale<T: Scalar>(&self, graph: &Graph, g: usize) -> T {

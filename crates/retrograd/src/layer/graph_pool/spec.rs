@@ -4,10 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{GraphPool, PoolKind, faults};
 use crate::Result;
+use crate::cuts::cut;
 use crate::layer::AnyLayer;
+use crate::layer::graph;
 use crate::layer::spec::{At, Built, SmallGraph, Spec};
 use crate::plan::RowsOf;
 use crate::verify::mutants::Mutation;
+use crate::verify::sizes::Stretch;
 
 /// The mean of a graph's nodes has no options.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +44,12 @@ impl Spec for MeanPoolSpec {
             {"kind": "mean_pool"}, {"kind": "dense", "out": 2}]}"#,
         )]
     }
+
+    fn sizes() -> Vec<Stretch> {
+        let cuts = [cut(super::CUTS, "PARALLEL").over(4)];
+        let layers = r#"{"kind":"dense","out":OUT},{"kind":"mean_pool"}"#;
+        vec![graph::stretch_at("mean_pool", layers, cuts, [])]
+    }
 }
 
 impl Spec for SumPoolSpec {
@@ -54,6 +63,12 @@ impl Spec for SumPoolSpec {
             r#"{"features": 3, "layers": [{"kind": "dense", "out": 4}, {"kind": "tanh"},
             {"kind": "sum_pool"}, {"kind": "dense", "out": 2}]}"#,
         )]
+    }
+
+    fn sizes() -> Vec<Stretch> {
+        let cuts = [cut(super::CUTS, "PARALLEL").over(4)];
+        let layers = r#"{"kind":"dense","out":OUT},{"kind":"sum_pool"}"#;
+        vec![graph::stretch_at("sum_pool", layers, cuts, [])]
     }
 }
 
@@ -72,5 +87,11 @@ impl Spec for MaxPoolSpec {
             r#"{"features": 3, "layers": [{"kind": "dense", "out": 4}, {"kind": "tanh"},
             {"kind": "max_pool"}, {"kind": "dense", "out": 2}]}"#,
         )]
+    }
+
+    fn sizes() -> Vec<Stretch> {
+        let cuts = [cut(super::CUTS, "PARALLEL").over(4)];
+        let layers = r#"{"kind":"dense","out":OUT},{"kind":"max_pool"}"#;
+        vec![graph::stretch_at("max_pool", layers, cuts, [])]
     }
 }

@@ -10,12 +10,14 @@ use super::Kan;
 use super::block::{Aligned, BLOCK, Block, HALF, transpose};
 use super::cpu::{COPY, PARALLEL, Weights, work};
 use super::rows::{Row, add_padded, columns, padded, padding, with_lines};
+use crate::cuts::cuts;
 use crate::layer::sized;
 use crate::parallel;
 use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
 
 /// Samples whose gradients are added up in one f32 sum of block sums; longer batches are cut.
 pub(super) const RUN: usize = 4096;
+cuts!(RUN);
 
 /// The gradients of a layer's tensors, added to; empty where not wanted.
 pub(super) struct Gradients<'a> {

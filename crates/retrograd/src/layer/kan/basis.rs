@@ -16,6 +16,7 @@
 //! [`Block`](super::block::Block), made for many samples, tells q itself.
 
 use super::MAX_DEGREE;
+use crate::cuts::cuts;
 use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*, u32x16};
 
 /// The knots in f32, prepared for the fast kernels: one table for uniform knots, one per input for
@@ -255,6 +256,7 @@ struct Lanes<S: Simd, const N: usize> {
 /// Up to this many intervals, lanes that share a table find theirs by comparing with every knot:
 /// two instructions a knot for sixteen lanes, against a search of some ten a lane.
 pub(super) const COMPARED: usize = 40;
+cuts!(COMPARED);
 
 /// Evaluates sixteen lanes; lane l uses the table at `first + l·apart`.
 #[inline(always)]

@@ -3,6 +3,7 @@
 
 use super::basis::{COMPARED, Splines, clamp, free_splines, kept, uniform_splines};
 use super::{Base, Kan, MAX_DEGREE};
+use crate::cuts::cuts;
 use crate::simd::{self, Fused, LANES, Simd, f32x8, f32x16, prelude::*};
 
 /// Samples per block: a bit of a u64 each.
@@ -13,6 +14,9 @@ pub(super) const HALF: usize = LANES / 2;
 const VECTORS: usize = BLOCK / LANES;
 /// Workspace for the intervals of the finest grid, 64 + 2·7, in a power of two.
 const INTERVALS: usize = 128;
+/// Fewer columns are transposed one by one.
+const FEW: usize = 4;
+cuts!(BLOCK, HALF, FEW);
 
 /// Numbers that begin with a cache line: a vector that straddles two costs two loads or stores.
 #[repr(C, align(64))]
@@ -253,8 +257,6 @@ pub(super) fn transpose<S: Simd>(
     transposed: &mut [f32],
     stride: usize,
 ) {
-    /// Fewer columns are cheaper one by one.
-    const FEW: usize = 4;
     let columns = transposed.len().div_ceil(stride);
     if columns < FEW {
         for (c, transposed) in transposed.chunks_mut(stride).enumerate() {

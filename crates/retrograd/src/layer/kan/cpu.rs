@@ -12,6 +12,7 @@ use super::basis::kept;
 use super::block::{Aligned, BLOCK, Block, transpose};
 use super::rows::{Row, add_padded, columns, padded, padded_width, padding, with_lines};
 use super::single;
+use crate::cuts::cuts;
 use crate::parallel;
 use crate::simd::{self, LANES, Simd, dispatch};
 
@@ -25,6 +26,7 @@ pub(super) const PARALLEL: usize = 1 << 19;
 /// Numbers from which on a copy goes to threads: between two parallel parts they are awake, and
 /// half of the numbers are in the other core's cache.
 pub(super) const COPY: usize = 1 << 13;
+cuts!(FEW, CHAIN, PARALLEL, COPY);
 
 /// The multiply-adds of one pass.
 pub(super) fn work(kan: &Kan, rows: usize) -> usize {

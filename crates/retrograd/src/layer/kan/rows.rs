@@ -55,13 +55,16 @@ pub(super) fn with_lines(len: usize, work: impl FnOnce(&mut [f32])) {
     });
 }
 
+/// Rows that a piece copies.
+const ROWS: usize = 256;
+crate::cuts::cuts!(ROWS);
+
 /// Rows of outputs, padded: as they are, or in `scratch`.
 pub(super) fn padded<'a>(rows: &'a [f32], outputs: usize, scratch: &'a mut [f32]) -> &'a [f32] {
     let width = padded_width(outputs);
     if width == outputs {
         return rows;
     }
-    const ROWS: usize = 256;
     let parallel = scratch.len() >= COPY;
     parallel::for_each_chunk(scratch, ROWS * width, parallel, |i, scratch| {
         let rows = rows[i * ROWS * outputs..].chunks_exact(outputs);

@@ -4,10 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Kan, MAX_DEGREE};
 use crate::budget::{self, Demand, product};
+use crate::cuts::cut;
 use crate::layer::AnyLayer;
 use crate::layer::spec::{At, Built, Small, Spec};
 use crate::network::{Base, Outside};
+use crate::simd;
 use crate::verify::mutants::Mutation;
+use crate::verify::sizes::{SizedNetwork, Stretch};
 use crate::{Loss, Result};
 
 /// Options of a KAN layer.
@@ -83,6 +86,10 @@ impl Spec for KanSpec {
     fn small() -> &'static [Small] {
         SMALL
     }
+
+    fn sizes() -> Vec<Stretch> {
+        sizes()
+    }
 }
 
 const SMALL: &[Small] = &[
@@ -150,3 +157,52 @@ const SMALL: &[Small] = &[
         Loss::Mse,
     ),
 ];
+
+fn sizes() -> Vec<Stretch> {
+    let (cpu, block) = (super::cpu::CUTS, super::block::CUTS);
+    let lanes = cut(simd::CUTS, "LANES");
+    let axes = |stretch: Stretch, degree: usize| {
+        let rows = [
+            lanes,
+            cut(cpu, "FEW"),
+            cut(block, "BLOCK"),
+            cut(super::backward::CUTS, "RUN"),
+            cut(cpu, "PARALLEL").over(3 * 4 * (degree + 2)),
+        ];
+        // A row of weights for every spline of every input, padded to 16.
+        let splines = 4 + degree;
+        let inputs = [
+            cut(cpu, "CHAIN"),
+            cut(block, "FEW"),
+            cut(block, "HALF"),
+            cut(super::rows::CUTS, "ROWS").over(splines),
+            cut(cpu, "COPY").over(splines * 8),
+        ];
+        let outputs = [lanes, lanes.times(2), cut(block, "HALF")];
+        let grid = [cut(super::basis::CUTS, "COMPARED").less(2 * degree)];
+        (stretch.axis("rows", 9, rows).axis("inputs", 3, inputs))
+            .axis("outputs", 4, outputs)
+            .axis("grid", 4, grid)
+    };
+    vec![
+        axes(Stretch::network("kan", |n| sized(n, r#""degree":3"#)), 3),
+        axes(
+            Stretch::network("kan, free knots", |n| {
+                sized(n, r#""degree":2,"free_knots":true,"bias":true"#)
+            }),
+            2,
+        ),
+    ]
+}
+
+fn sized(n: &[usize], options: &str) -> SizedNetwork {
+    SizedNetwork {
+        input: vec![n[1]],
+        layers: format!(
+            r#"[{{"kind":"kan","out":{},"grid":{},"range":[-2,2],{options}}}]"#,
+            n[2], n[3]
+        ),
+        samples: n[0],
+        loss: Loss::Mse,
+    }
+}

@@ -5,6 +5,7 @@
 //! written plane by plane: the same bits for any number of threads.
 
 use super::{EPS, Norm, NormKind, Running, joint};
+use crate::cuts::cuts;
 use crate::parallel;
 use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*};
 
@@ -12,6 +13,7 @@ use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*};
 const RUN: usize = 4096;
 /// Elements from which planes, or rows, go to threads.
 pub(super) const PARALLEL: usize = 1 << 15;
+cuts!(RUN, PARALLEL);
 
 /// The set of a plane; plane = sample · channels + channel.
 fn set_of(norm: &Norm, plane: usize) -> usize {

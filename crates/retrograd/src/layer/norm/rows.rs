@@ -6,11 +6,13 @@
 
 use super::EPS;
 use super::cpu::{PARALLEL, squares_or_sum};
+use crate::cuts::cuts;
 use crate::parallel;
 use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*};
 
 /// Rows of a block.
 const ROWS: usize = 64;
+cuts!(ROWS);
 
 /// y, and the mean and 1/√(σ² + ε) of every row.
 pub(crate) fn forward([weight, bias]: [&[f32]; 2], x: &[f32], y: &mut [f32], stats: &mut [f32]) {

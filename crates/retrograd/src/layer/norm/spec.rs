@@ -3,9 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Norm, NormKind};
+use crate::cuts::cut;
 use crate::layer::AnyLayer;
 use crate::layer::spec::{At, Built, Reach, Small, Spec, View};
+use crate::simd;
 use crate::verify::mutants::Mutation;
+use crate::verify::sizes::{SizedNetwork, Stretch};
 use crate::{Loss, Result};
 
 /// Layer norm has no options.
@@ -25,6 +28,10 @@ impl Spec for LayerNormSpec {
 
     fn small() -> &'static [Small] {
         LAYER_SMALL
+    }
+
+    fn sizes() -> Vec<Stretch> {
+        vec![layer_stretch()]
     }
 }
 
@@ -55,6 +62,13 @@ impl Spec for GroupNormSpec {
     fn small() -> &'static [Small] {
         GROUP_SMALL
     }
+
+    fn sizes() -> Vec<Stretch> {
+        vec![planes_stretch(
+            "group_norm",
+            r#"{"kind":"group_norm","groups":2}"#,
+        )]
+    }
 }
 
 /// Batch norm has no options.
@@ -79,6 +93,10 @@ impl Spec for BatchNorm2dSpec {
 
     fn small() -> &'static [Small] {
         BATCH_SMALL
+    }
+
+    fn sizes() -> Vec<Stretch> {
+        vec![planes_stretch("batch_norm2d", r#"{"kind":"batch_norm2d"}"#)]
     }
 }
 
@@ -105,3 +123,39 @@ const BATCH_SMALL: &[Small] = &[(
     5,
     Loss::Mse,
 )];
+
+/// Rows of a layer norm, and their width.
+fn layer_stretch() -> Stretch {
+    let make = |n: &[usize]| SizedNetwork {
+        input: vec![n[1]],
+        layers: r#"[{"kind":"layer_norm"}]"#.to_string(),
+        samples: n[0],
+        loss: Loss::Mse,
+    };
+    let lanes = cut(simd::CUTS, "LANES");
+    let (rows, runs) = (super::rows::CUTS, super::cpu::CUTS);
+    Stretch::network("layer_norm", make)
+        .axis(
+            "rows",
+            5,
+            [cut(rows, "ROWS"), cut(runs, "PARALLEL").over(8)],
+        )
+        .axis("width", 8, [lanes, cut(runs, "RUN")])
+}
+
+/// Planes of norms over images.
+fn planes_stretch(name: &'static str, layer: &'static str) -> Stretch {
+    let make = move |n: &[usize]| SizedNetwork {
+        input: vec![4, n[1], n[2]],
+        layers: format!("[{layer}]"),
+        samples: n[0],
+        loss: Loss::Mse,
+    };
+    let lanes = cut(simd::CUTS, "LANES");
+    let runs = super::cpu::CUTS;
+    let pixels = [lanes, cut(runs, "RUN"), cut(runs, "PARALLEL").over(3 * 4)];
+    Stretch::network(name, make)
+        .axis("samples", 3, [lanes])
+        .axis("height", 1, [lanes])
+        .axis("width", 5, pixels)
+}

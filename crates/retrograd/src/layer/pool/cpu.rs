@@ -2,11 +2,13 @@
 //! reference, so the same bits.
 
 use super::{Pool, PoolKind};
+use crate::cuts::cuts;
 use crate::parallel;
 use crate::simd::{self, dispatch};
 
 /// Input elements from which planes go to threads.
 const PARALLEL: usize = 1 << 15;
+cuts!(PARALLEL);
 
 pub(super) fn forward(pool: &Pool, x: &[f32], y: &mut [f32], indices: &mut [u32]) {
     let (plane, out) = (

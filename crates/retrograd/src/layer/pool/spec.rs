@@ -3,9 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Pool, PoolKind};
+use crate::cuts::cut;
 use crate::layer::AnyLayer;
 use crate::layer::spec::{At, Built, Reach, Small, Spec, View};
+use crate::simd;
 use crate::verify::mutants::Mutation;
+use crate::verify::sizes::{SizedNetwork, Stretch};
 use crate::{Loss, Result};
 
 /// Options of max pooling.
@@ -37,6 +40,10 @@ impl Spec for MaxPool2dSpec {
     fn small() -> &'static [Small] {
         MAX_SMALL
     }
+
+    fn sizes() -> Vec<Stretch> {
+        vec![stretch("max_pool2d")]
+    }
 }
 
 /// Options of average pooling.
@@ -67,6 +74,10 @@ impl Spec for AvgPool2dSpec {
 
     fn small() -> &'static [Small] {
         AVERAGE_SMALL
+    }
+
+    fn sizes() -> Vec<Stretch> {
+        vec![stretch("avg_pool2d")]
     }
 }
 
@@ -110,3 +121,19 @@ const AVERAGE_SMALL: &[Small] = &[(
     4,
     Loss::Mse,
 )];
+
+/// Windows that touch and windows that overlap, after a layer that has a gradient.
+fn stretch(kind: &'static str) -> Stretch {
+    let make = move |n: &[usize]| SizedNetwork {
+        input: vec![2, n[1], n[2]],
+        layers: format!(r#"[{{"kind":"{kind}","kernel":{},"stride":2}}]"#, n[0]),
+        samples: 3,
+        loss: Loss::Mse,
+    };
+    let lanes = cut(simd::CUTS, "LANES");
+    let values = cut(super::cpu::CUTS, "PARALLEL").over(3 * 2 * 4);
+    Stretch::network(kind, make)
+        .axis("kernel", 2, [lanes.over(8)])
+        .axis("height", 4, [lanes])
+        .axis("width", 7, [lanes, lanes.times(2), values])
+}

@@ -17,6 +17,7 @@ mod spec;
 pub use spec::SelfAttentionSpec;
 
 use crate::Scalar;
+use crate::cuts::cuts;
 use crate::graph::ops::Linear;
 use crate::graph::{Graph, NodeValues};
 use crate::layer::graph::{Returning, fan_in, glorot};
@@ -67,6 +68,7 @@ impl<T> Memory<T> {
 /// From this many scores on, graphs go to threads (`retrograd bench threshold-self-attention`
 /// measures that).
 const PARALLEL: usize = 1 << 12;
+cuts!(PARALLEL);
 
 impl SelfAttention {
     pub fn new(width: usize, heads: usize) -> Self {

@@ -4,7 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::SelfAttention;
 use crate::Result;
+use crate::cuts::cut;
 use crate::layer::spec::{At, Built, SmallGraph, Spec, one};
+use crate::simd;
+use crate::verify::builtin::graph::SizedGraph;
+use crate::verify::sizes::Stretch;
 
 /// Options of attention among all nodes of a graph.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,5 +36,23 @@ impl Spec for SelfAttentionSpec {
             r#"{"features": 4, "layers": [{"kind": "dense", "out": 4}, {"kind": "tanh"},
             {"kind": "self_attention", "heads": 2}, {"kind": "dense", "out": 2}]}"#,
         )]
+    }
+
+    fn sizes() -> Vec<Stretch> {
+        // Scores of every pair of nodes.
+        let pairs = cut(super::CUTS, "PARALLEL").over(64);
+        let make = |n: &[usize]| SizedGraph {
+            spec: format!(
+                r#"{{"features":{0},"layers":[{{"kind":"self_attention","heads":{1}}}]}}"#,
+                2 * n[1],
+                n[1]
+            ),
+            nodes: n[0],
+            hub: 3,
+        };
+        let heads = Stretch::graph("self_attention", make)
+            .axis("nodes", 6, [pairs])
+            .axis("heads", 2, [cut(simd::CUTS, "LANES").over(2)]);
+        vec![heads]
     }
 }

@@ -10,6 +10,7 @@ mod spec;
 
 pub use spec::UpsampleSpec;
 
+use crate::cuts::cuts;
 use crate::layer::{Backward, Describe, Forward, Layer};
 use crate::simd::{self, dispatch};
 use crate::{Scalar, parallel};
@@ -33,6 +34,7 @@ impl Describe for Upsample {
 /// Values from which rows go to threads, in pieces of that many rows of the smaller image.
 const PARALLEL: usize = 1 << 15;
 const PIECE_ROWS: usize = 32;
+cuts!(PARALLEL, PIECE_ROWS);
 
 impl<T: Scalar> Layer<T> for Upsample {
     fn forward(&self, io: Forward<'_, T>) {

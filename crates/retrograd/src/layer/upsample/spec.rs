@@ -3,9 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::Upsample;
+use crate::cuts::cut;
 use crate::layer::AnyLayer;
 use crate::layer::spec::{At, Built, MAX_PIXELS, Reach, Small, Spec, View};
+use crate::simd;
 use crate::verify::mutants::Mutation;
+use crate::verify::sizes::{SizedNetwork, Stretch};
 use crate::{Loss, Result};
 
 /// Options of upsampling.
@@ -44,6 +47,10 @@ impl Spec for UpsampleSpec {
     fn small() -> &'static [Small] {
         SMALL
     }
+
+    fn sizes() -> Vec<Stretch> {
+        sizes()
+    }
 }
 
 const SMALL: &[Small] = &[(
@@ -53,3 +60,21 @@ const SMALL: &[Small] = &[(
     4,
     Loss::Mse,
 )];
+
+fn sizes() -> Vec<Stretch> {
+    let own = |name| cut(super::CUTS, name);
+    // Rows of two samples, 3 × 4 values each after it.
+    let cuts = [own("PIECE_ROWS").over(2), own("PARALLEL").over(2 * 3 * 4)];
+    let lanes = cut(simd::CUTS, "LANES");
+    let make = |n: &[usize]| SizedNetwork {
+        input: vec![1, n[0], n[1]],
+        layers: format!(r#"[{{"kind":"upsample","scale":{}}}]"#, n[2]),
+        samples: 2,
+        loss: Loss::Mse,
+    };
+    let stretch = Stretch::network("upsample", make)
+        .axis("height", 4, cuts)
+        .axis("width", 3, [lanes])
+        .axis("scale", 2, [own("PIECE_ROWS").over(11)]);
+    vec![stretch]
+}

@@ -14,6 +14,7 @@ use crate::simd::Simd;
 /// coefficients and sums; what backward recomputes must fit a core's cache. Measured for the
 /// checkerboard on two cores with 1 MB each: 14.4, 13.9 and 15.6 ms a step with 2, 3 and 4.
 pub(super) const BLOCK: usize = 3;
+crate::cuts::cuts!(BLOCK);
 
 /// Blocks that a step of that many vectors is cut into: as few as possible, but an even number, so
 /// that two cores get the same. Their sizes differ by at most one.

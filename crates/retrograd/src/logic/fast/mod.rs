@@ -85,6 +85,8 @@ pub(super) struct Tape {
 /// which chunks go to threads.
 const GATE_CHUNK: usize = 256;
 const PARALLEL_LOGITS: usize = 2048;
+crate::cuts::cuts!(PARALLEL_GATES, PARALLEL_PLACES, GATE_CHUNK, PARALLEL_LOGITS);
+pub(super) use block::CUTS as BLOCK_CUTS;
 
 fn soften_all(model: &LogicCa, params: &[f32], tape: &mut Tape) {
     let gates = model.gates();

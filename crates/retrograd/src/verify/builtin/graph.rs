@@ -1,6 +1,7 @@
 //! Small graph networks, one or more for every layer kind that looks at a graph, and the faults of
 //! their layers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{BuiltIn, layer_mutants, layer_of};
@@ -42,6 +43,45 @@ fn topology() -> Result<Graph> {
 }
 
 fn case((name, spec): SmallGraph) -> Result<(Case<GraphNetwork>, Loss)> {
+    let pairs = vec![[0, 1], [2, 2], [3, 18], [18, 3], [5, 9], [16, 17]];
+    case_on(name, spec, topology()?, pairs)
+}
+
+/// A graph network by its sizes.
+pub(crate) struct SizedGraph {
+    /// Its spec as JSON.
+    pub spec: String,
+    pub nodes: usize,
+    /// In-edges of node 0, and of every tenth node after it 3; the others have 2, the last none.
+    pub hub: usize,
+}
+
+/// A ring with a hub and an isolated node; a second graph beside it, so that pools have two rows.
+pub(crate) fn sized(name: &str, sized: &SizedGraph) -> Result<(Case<GraphNetwork>, Loss)> {
+    let nodes = sized.nodes.max(sized.hub + 2).max(4);
+    let ring = nodes - 1;
+    let mut edges = BTreeSet::new();
+    for t in 0..ring {
+        for step in [1, 2, 5].into_iter().take(2 + usize::from(t % 10 == 0)) {
+            edges.insert(((t + step) % ring, t));
+        }
+    }
+    edges.extend((1..=sized.hub).map(|s| (s, 0)));
+    let edges = edges.into_iter().filter(|(s, t)| s != t);
+    let (sources, targets): (Vec<u32>, Vec<u32>) = edges.map(|(s, t)| (s as u32, t as u32)).unzip();
+    let large = Graph::build(nodes, &sources, &targets, EdgeRules::drop())?.graph;
+    let small = Graph::build(3, &[0, 1, 2], &[1, 2, 0], EdgeRules::drop())?.graph;
+    let graph = Graph::union([&large, &small]);
+    let pairs = vec![[0, 1], [1, 1], [2, 0]];
+    case_on(name, &sized.spec, graph, pairs)
+}
+
+fn case_on(
+    name: &str,
+    spec: &str,
+    graph: Graph,
+    pairs: Vec<[u32; 2]>,
+) -> Result<(Case<GraphNetwork>, Loss)> {
     let spec: GraphSpec = serde_json::from_str(spec)
         .map_err(|e| Error::invalid(format!("built-in graph network {name}"), e, "a spec"))?;
     let model = GraphNetwork::new(&spec)?;
@@ -51,7 +91,7 @@ fn case((name, spec): SmallGraph) -> Result<(Case<GraphNetwork>, Loss)> {
         let number = |_| f64::from(stream.range(least, most) as f32);
         (0..count).map(number).collect()
     };
-    let graph = Arc::new(topology()?);
+    let graph = Arc::new(graph);
     let (nodes, edges) = (graph.nodes(), graph.edges());
     let mut input = match spec.features {
         Some(width) => GraphBatch::dense(graph, width, numbers(nodes * width, -2.0, 2.0))?,
@@ -70,7 +110,6 @@ fn case((name, spec): SmallGraph) -> Result<(Case<GraphNetwork>, Loss)> {
         let width = spec.edge_features;
         input = input.with_edge_features(width, &numbers(edges * width, -1.0, 1.0))?;
     }
-    let pairs = vec![[0, 1], [2, 2], [3, 18], [18, 3], [5, 9], [16, 17]];
     input = input.with_pairs(pairs)?;
     model.check(&input)?;
     let outputs = model.output_rows(&input) * model.output_width();

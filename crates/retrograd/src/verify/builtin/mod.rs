@@ -193,7 +193,7 @@ fn layer_mutants<M: Model>(
 }
 
 /// A built-in case as a subject.
-fn subject<'c, M: Model>(name: &str, case: &'c Case<M>, loss: Loss) -> Subject<'c, M> {
+pub(crate) fn subject<'c, M: Model>(name: &str, case: &'c Case<M>, loss: Loss) -> Subject<'c, M> {
     Subject {
         name: name.to_string(),
         model: &case.model,

@@ -9,6 +9,7 @@ use crate::plan::{Value, before};
 use crate::verify::bundle::Case;
 use crate::verify::mutants::Honest;
 use crate::verify::report::Report;
+use crate::verify::sizes::SizedNetwork;
 use crate::verify::subject::Subject;
 use crate::{Buffer, Error, Loss, Model, Result, Target};
 
@@ -58,9 +59,21 @@ pub fn built_in() -> Vec<BuiltIn> {
 
 /// A network for the verifier, with its numbers.
 pub(crate) fn case((name, input, layers, samples, loss): Small) -> Result<(Case<Network>, Loss)> {
-    let layers: Vec<LayerSpec> = serde_json::from_str(layers)
+    let sized = SizedNetwork {
+        input: input.to_vec(),
+        layers: layers.to_string(),
+        samples,
+        loss,
+    };
+    case_of(name, &sized)
+}
+
+/// The same for a network of drawn sizes.
+pub(crate) fn case_of(name: &str, sized: &SizedNetwork) -> Result<(Case<Network>, Loss)> {
+    let (samples, loss) = (sized.samples, sized.loss);
+    let layers: Vec<LayerSpec> = serde_json::from_str(&sized.layers)
         .map_err(|e| Error::invalid(format!("built-in network {name}"), e, "layers"))?;
-    let mut model = Network::new(&NetworkSpec::new(input, layers))?;
+    let mut model = Network::new(&NetworkSpec::new(&sized.input, layers))?;
     for mut buffer in model.buffers() {
         uneven(&mut buffer);
         model.set_buffer(&buffer)?;

@@ -68,9 +68,31 @@ fn fails(rows: &[Row]) -> bool {
     rows.iter().any(|r| r.verdict == Verdict::Fail)
 }
 
-/// The links that see something wrong in a mutant; none at all if it computes what the right model
-/// computes, to the bit.
-pub fn judge<M: Model>(mutant: &Subject<'_, M>, honest: &Honest) -> Option<BTreeSet<Link>> {
+/// The links that saw something wrong in a mutant.
+#[derive(Clone, Debug, Default)]
+pub struct Caught {
+    /// Which.
+    pub links: BTreeSet<Link>,
+    /// Whether the mutant's own f64 reference is the right one: the fault is in the f32 kernels alone.
+    pub only_f32: bool,
+}
+
+impl Caught {
+    /// Whether one of them needs no right model to compare with, as nobody has who has made the
+    /// mistake. Kernels and trajectories are held against the reference: that sees a fault in the
+    /// kernels alone, not one that the reference shares.
+    pub fn independently(&self) -> bool {
+        self.links.iter().any(|link| match link {
+            Link::Oracle => false,
+            Link::Cpu | Link::Gpu | Link::Trajectory => self.only_f32,
+            _ => true,
+        })
+    }
+}
+
+/// What sees something wrong in a mutant; none at all if it computes what the right model computes, to
+/// the bit.
+pub fn judge<M: Model>(mutant: &Subject<'_, M>, honest: &Honest) -> Option<Caught> {
     let expected = &honest.expected;
     let mut caught = BTreeSet::new();
     let mut runner = Runner::<M, f64>::new(mutant, Kernels::Reference);
@@ -133,20 +155,28 @@ pub fn judge<M: Model>(mutant: &Subject<'_, M>, honest: &Honest) -> Option<BTree
             return None;
         }
     }
-    Some(caught)
+    Some(Caught {
+        links: caught,
+        only_f32: exact == *right,
+    })
 }
 
 /// The row of a mutant.
-pub fn mutant_row(model: &str, fault: &str, caught: &BTreeSet<Link>) -> Row {
+pub fn mutant_row(model: &str, fault: &str, caught: &Caught) -> Row {
     let mut row = Row::unchecked(model, fault, Link::Mutant, "");
     row.elements = 1;
-    if caught.is_empty() {
+    row.independent = caught.independently();
+    if caught.links.is_empty() {
         row.verdict = Verdict::Fail;
         row.noted("NOT CAUGHT by any check")
     } else {
         row.verdict = Verdict::Pass;
-        let names: Vec<&str> = caught.iter().map(|l| l.name()).collect();
-        row.noted(format!("caught by {}", names.join(", ")))
+        let names: Vec<&str> = caught.links.iter().map(|l| l.name()).collect();
+        let how = match row.independent {
+            true => "",
+            false => ", beside the right model alone",
+        };
+        row.noted(format!("caught by {}{how}", names.join(", ")))
     }
 }
 

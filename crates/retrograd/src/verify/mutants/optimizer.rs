@@ -1,6 +1,6 @@
 //! Faults in the training step: the right gradients, applied wrongly.
 
-use super::{Honest, mutant_row};
+use super::{Caught, Honest, mutant_row};
 use crate::math;
 use crate::optim::{self, Optimizer, OptimizerSpec};
 use crate::scalar::cast;
@@ -191,7 +191,10 @@ pub fn optimizer_mutants<M: Model>(subject: &Subject<'_, M>, honest: &Honest) ->
             }
             let compared = trajectory_rows(subject, &honest.expected, i, name, optimizer, &wrong);
             let caught = compared.iter().any(|r| r.verdict == Verdict::Fail);
-            let links = caught.then_some(Link::Trajectory).into_iter().collect();
+            let links = Caught {
+                links: caught.then_some(Link::Trajectory).into_iter().collect(),
+                only_f32: true,
+            };
             rows.push(mutant_row(
                 &subject.name,
                 &format!("{name}: {words}"),

@@ -1,5 +1,7 @@
 //! The chain on a small model written here, right and wrong in single places.
 
+mod cuts;
+
 use super::*;
 use crate::rng::Key;
 use crate::train::Precision;
