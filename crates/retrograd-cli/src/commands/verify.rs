@@ -19,6 +19,7 @@ use crate::exit::{Outcome, Result};
 Examples:
   retrograd verify             the built-in models, about a minute
   retrograd verify --mutants   every deliberate fault, and what caught it
+  retrograd verify --device gpu
   retrograd verify --against bundles/*.safetensors --json report.json
 
 Exit codes:
@@ -32,8 +33,9 @@ pub struct VerifyArgs {
     /// Lists every mutant (a deliberate fault) with the checks that caught it, and nothing else.
     #[arg(long, conflicts_with = "against")]
     mutants: bool,
-    /// Where bundles are computed in f32.
-    #[arg(long, value_enum, default_value = "cpu", requires = "against")]
+    /// Where f32 is computed: bundles', and the built-in models' (without mutants, which are the
+    /// CPU's).
+    #[arg(long, value_enum, default_value = "cpu")]
     device: DeviceArg,
     /// The numbers of a GPU's activations and products, and of the bounds: f32, or mixed, 16 bits.
     #[arg(long, value_name = "PRECISION", default_value = "f32")]
@@ -59,7 +61,18 @@ pub fn run(args: VerifyArgs) -> Result {
 fn check(args: VerifyArgs) -> Result {
     let bar = progress_bar();
     let shown = bar.clone();
+    let on = match args.device {
+        DeviceArg::Cpu if args.precision == PrecisionArg::Mixed => {
+            anyhow::bail!("--precision: got mixed with --device cpu, needs --device gpu")
+        }
+        DeviceArg::Cpu => On::Cpu,
+        DeviceArg::Gpu if args.mutants => {
+            anyhow::bail!("--mutants: got --device gpu, needs --device cpu: mutants are the CPU's")
+        }
+        DeviceArg::Gpu => On::Gpu(args.precision.into()),
+    };
     let options = Options {
+        on,
         progress: Some(Arc::new(move |what: &str| {
             shown.set_message(what.to_string());
             crate::log::event("note", serde_json::json!({ "text": what }));
@@ -86,13 +99,6 @@ fn check(args: VerifyArgs) -> Result {
 }
 
 fn against(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<Report> {
-    let on = match args.device {
-        DeviceArg::Cpu if args.precision == PrecisionArg::Mixed => {
-            anyhow::bail!("--precision: got mixed with --device cpu, needs --device gpu")
-        }
-        DeviceArg::Cpu => On::Cpu,
-        DeviceArg::Gpu => On::Gpu(args.precision.into()),
-    };
     // Every file is read first: a mistyped name is said before minutes of work.
     let bundles = args
         .against
@@ -102,7 +108,7 @@ fn against(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<Re
     bar.set_length(bundles.len() as u64);
     let mut report = Report::default();
     for bundle in &bundles {
-        let checked = verify::check_bundle(bundle, on, options)?;
+        let checked = verify::check_bundle(bundle, options)?;
         print_rows(bar, &checked);
         report.extend(checked);
         bar.inc(1);
@@ -110,9 +116,19 @@ fn against(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<Re
     Ok(report)
 }
 
-/// The built-in models' chain and mutants.
+/// The built-in models' chain and, on the CPU, their mutants.
 fn built_in(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<Report> {
     let models = verify::built_in();
+    if options.on != On::Cpu {
+        bar.set_length(models.len() as u64);
+        let report = verify::builtin::all(&models, |model| {
+            let report = model.check(options);
+            bar.inc(1);
+            report
+        })?;
+        print_rows(bar, &report);
+        return Ok(report);
+    }
     let with_mutants = models.iter().filter(|m| m.has_mutants()).count();
     let chains = if args.mutants { 0 } else { models.len() };
     bar.set_length((chains + with_mutants) as u64);

@@ -30,6 +30,7 @@ const PIECE: usize = 512;
 const NODE: usize = 4;
 
 /// A level's places, without inputs, and the pieces they are cut into.
+#[derive(Clone)]
 pub(super) struct Level {
     places: Range<usize>,
     /// In-edges and nodes.

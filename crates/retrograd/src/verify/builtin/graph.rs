@@ -41,7 +41,7 @@ fn topology() -> Result<Graph> {
     Ok(Graph::union([&large, &small]))
 }
 
-fn case((name, spec): SmallGraph) -> Result<(Case<GraphNetwork>, Loss)> {
+pub(crate) fn case((name, spec): SmallGraph) -> Result<(Case<GraphNetwork>, Loss)> {
     let spec: GraphSpec = serde_json::from_str(spec)
         .map_err(|e| Error::invalid(format!("built-in graph network {name}"), e, "a spec"))?;
     let model = GraphNetwork::new(&spec)?;
