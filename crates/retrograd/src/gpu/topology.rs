@@ -60,7 +60,7 @@ pub(crate) struct Places {
     pub of_node: [usize; 3],
 }
 
-/// No graph, for a node that was added to round a size up.
+/// No graph, for a node that was added to round a size up; no end, for such an edge.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// A batch of graphs on the device.
@@ -270,6 +270,8 @@ impl Topology {
         };
         if has(Topic::Edges) {
             adjacent(&mut words, &at.edges, graph.adjacency());
+            // An edge that rounds the number up has no ends.
+            words[at.sources..at.sources + extent.edges].fill(NONE);
             put(&mut words, at.sources, graph.sources());
             put(&mut words, at.targets, graph.targets());
         }

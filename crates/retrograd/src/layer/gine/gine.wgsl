@@ -41,7 +41,8 @@ fn gine_messages(
     m[index] = real(sum + (1.0 + master[sizes.eps]) * f32(x[index]));
 }
 
-// The gradient of l: that of the target where the message was open. A row is an edge.
+// The gradient of l: that of the target where the message was open. A row is an edge; one that was
+// added to round their number up has no ends and no gradient.
 @group(0) @binding(4) var<storage, read> d_m: array<real>;
 @group(0) @binding(5) var<storage, read_write> d_l: array<real>;
 
@@ -57,7 +58,12 @@ fn gine_backward_edges(
     if (e >= sizes.rows) {
         return;
     }
-    let u = f32(x[graph[sizes.sources + e] * sizes.width + k]) + f32(l[index]);
+    let source = graph[sizes.sources + e];
+    if (source == 0xffffffffu) {
+        d_l[index] = real(0.0);
+        return;
+    }
+    let u = f32(x[source * sizes.width + k]) + f32(l[index]);
     let d = d_m[graph[sizes.targets + e] * sizes.width + k];
     d_l[index] = select(real(0.0), d, u > 0.0);
 }
