@@ -297,13 +297,104 @@ fn a_denoiser_trains_alike_wherever_it_runs_with_its_image_terms() {
     assert!(without > 10.0 * rounding(10), "{without:e}");
 }
 
+/// Experiments of one family each, on SGD with momentum, whose steps are as smooth as the gradient.
+const FAMILIES: [(&str, &str); 3] = [
+    (
+        "nodes",
+        "[model]\nfamily = \"graph\"\nfeatures = 34\n\
+         layers = [{ kind = \"dropout\", p = 0.2 }, { kind = \"gcn\", out = 8 }, { kind = \"tanh\" }, \
+         { kind = \"gat\", out = 2, heads = 1 }]\n[data]\nkind = \"karate\"\n[train]\n\
+         epochs = 6\noptimizer = { kind = \"sgd\", lr = 0.05, momentum = 0.9 }\n",
+    ),
+    (
+        "links",
+        "[model]\nfamily = \"graph\"\nfeatures = 34\n\
+         layers = [{ kind = \"sage\", out = 8 }, { kind = \"tanh\" }, { kind = \"gin\", out = 4 }, \
+         { kind = \"pair_dot\" }]\n[data]\nkind = \"karate\"\npredict = \"links\"\n[train]\n\
+         epochs = 6\noptimizer = { kind = \"sgd\", lr = 0.02, momentum = 0.9 }\n",
+    ),
+    (
+        "automaton",
+        "[model]\nfamily = \"logic_ca\"\nchannels = 2\nkernels = 2\nperception = [9, 8, 4, 2]\n\
+         update = [10, 8, 4, 2]\nsteps = 3\nfire_rate = 0.6\n[data]\ngrid = [6, 5]\n\
+         start = \"random\"\ntarget = \"checkerboard\"\n[train]\nepochs = 6\nbatch = 2\n\
+         optimizer = { kind = \"sgd\", lr = 0.05, momentum = 0.9 }\n",
+    ),
+];
+
+/// Graphs, links and automata: native and hybrid runs as on the CPU, and a run that moves from one to
+/// the other.
 #[test]
-fn what_has_no_kernels_is_refused_by_its_layer() {
-    let folder = tempfile::tempdir().unwrap();
-    for (name, layer) in [("karate", "layer 0, gcn,"), ("checkerboard", "logic gates")] {
-        let (code, _, stderr) = run(folder.path(), &["train", name, "--device", "gpu"]);
-        assert_eq!(code, 2, "{stderr}");
-        assert!(stderr.contains(layer), "{stderr}");
-        assert!(!folder.path().join("runs").exists());
+fn every_family_trains_native_and_hybrid_and_moves_between_devices() {
+    for (name, experiment) in FAMILIES {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let text = format!("name = \"{name}\"\n{experiment}");
+        std::fs::write(folder.join("test.toml"), text).unwrap();
+        let gpu = ["--device", "gpu", "--mode"];
+        train(folder, &["test.toml", "--out", "cpu"]);
+        for mode in ["native", "hybrid"] {
+            let args = [&["test.toml", "--out", mode], &gpu[..], &[mode]].concat();
+            train(folder, &args);
+            let again = format!("{mode}-again");
+            let args = [&["test.toml", "--out", &again], &gpu[..], &[mode]].concat();
+            train(folder, &args);
+            let same = difference(&folder.join(mode), &folder.join(&again));
+            assert_eq!(same, 0.0, "{name} {mode}: two runs differ");
+        }
+        train(folder, &["test.toml", "--out", "moved", "--epochs", "2"]);
+        for (epochs, device) in [
+            ("3", &["--device", "gpu", "--mode", "hybrid"][..]),
+            ("5", &["--device", "gpu", "--mode", "native"]),
+            ("6", &["--device", "cpu"]),
+        ] {
+            train(
+                folder,
+                &[&["--resume", "moved", "--epochs", epochs], device].concat(),
+            );
+        }
+        // Rounding: 2⁻²⁴ of numbers of order 1 (an automaton starts with logits of 10, which are 16
+        // times that) in some 2⁸ operations that add up as their root, carried on by momentum up to
+        // 1/(1 − 0.9) times at each of 6 steps or epochs.
+        let bound = 6.0 * 10.0 * 16.0 * 16.0 * 2.0_f64.powi(-24);
+        for other in ["native", "hybrid", "moved"] {
+            let moved = difference(&folder.join("cpu"), &folder.join(other));
+            assert!(moved <= bound, "{name} {other}: {moved:e}, bound {bound:e}");
+        }
+        // That has power: weights move by far more.
+        train(folder, &["test.toml", "--out", "short", "--epochs", "5"]);
+        let step = difference(&folder.join("cpu"), &folder.join("short"));
+        assert!(step > 4.0 * bound, "{name}: a step moves by {step:e}");
     }
+}
+
+/// An exact circuit on the device shows the cells that the CPU shows, damage and masks included;
+/// families that are run on the CPU say so.
+#[test]
+fn automata_are_played_on_a_gpu_to_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (name, experiment_text) = FAMILIES[2];
+    let text = format!("name = \"{name}\"\n{experiment_text}");
+    std::fs::write(folder.join("test.toml"), text).unwrap();
+    train(folder, &["test.toml", "--out", "automaton"]);
+    let play = |device: &str| {
+        let args = ["run", "automaton", "--size", "45x9", "--steps", "7"];
+        let more = ["--damage", "3,2,8,4,2,4", "--device", device];
+        let (code, stdout, stderr) = run(folder, &[&args[..], &more].concat());
+        assert_eq!(code, 0, "{stderr}");
+        let (grid, _) = stdout.split_once("cell updates").unwrap();
+        grid.to_string()
+    };
+    let cpu = play("cpu");
+    assert_eq!(play("gpu"), cpu);
+    assert!(cpu.lines().count() > 4, "{cpu}");
+    experiment(folder, TRAIN);
+    train(folder, &["test.toml", "--out", "moons", "--epochs", "1"]);
+    let (code, _, stderr) = run(folder, &["run", "moons", "new.csv", "--device", "gpu"]);
+    assert_eq!(code, 2, "{stderr}");
+    assert!(
+        stderr.contains("--device") && stderr.contains("network"),
+        "{stderr}"
+    );
 }

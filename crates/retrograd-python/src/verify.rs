@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use numpy::PyUntypedArrayMethods;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use retrograd::verify::{self, Bundle, On, Options, Report};
+use retrograd::verify::{self, Bundle, Options, Report};
 use retrograd::{Loss, Model, Target, parallel};
 
 use crate::convert::{array, compute, elements};
@@ -71,7 +71,7 @@ pub fn verify_bundles(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<Checked> 
         let mut report = Report::default();
         for bundle in &bundles {
             let options = Options::default();
-            let checked = parallel::within(|| verify::check_bundle(bundle, On::Cpu, &options))?;
+            let checked = parallel::within(|| verify::check_bundle(bundle, &options))?;
             report.extend(checked);
         }
         Ok(report)

@@ -53,6 +53,8 @@ pub struct Family {
     pub draft: Option<draft::MakeDraft>,
     /// What checks the family's bundles, by their format.
     pub checks: &'static [Check],
+    /// Whether [`Family::run`] looks at [`RunOptions::device`].
+    pub runs_on_gpu: bool,
     /// Small models for the built-in verification and its mutants.
     pub built_in: fn() -> Vec<BuiltIn>,
     /// Models whose sizes are drawn around the cuts of kernels that are not of a layer.
@@ -81,6 +83,7 @@ impl Family {
             auto_batch: None,
             draft: None,
             checks: &[],
+            runs_on_gpu: false,
             built_in: Vec::new,
             sizes: Vec::new,
             workloads: &[],
@@ -123,6 +126,13 @@ impl Family {
         options: &RunOptions,
         console: &mut dyn Console,
     ) -> Result<()> {
+        if options.device.is_some() && !self.runs_on_gpu {
+            let needed = format!(
+                "cpu, where trained models of the family {:?} are run",
+                self.name
+            );
+            return Err(Error::invalid("--device", "gpu", needed));
+        }
         match self.run {
             Some(run) => run(experiment, options, console),
             None => Err(self.lacks("run", "nothing to run")),
@@ -226,6 +236,8 @@ pub struct RunOptions {
     pub gif: Option<PathBuf>,
     /// Automata: the seed of the start and of the cells that fire.
     pub seed: u64,
+    /// Automata: the adapter of a GPU that plays them; the CPU where there is none.
+    pub device: Option<String>,
 }
 
 impl RunOptions {

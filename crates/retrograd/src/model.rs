@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use crate::rng::Key;
 use crate::train::{Accelerator, Placement, Start};
+use crate::verify::{Cpu, Device, On};
 use crate::{Error, Layout, Result, Scalar};
 
 /// Which kernels to run. They compute the same; only f32 has fast ones.
@@ -325,6 +326,18 @@ pub trait Model: Send + Sync {
                 "gpu",
                 format!("cpu: {} has no kernels for a GPU", self.first_layer()),
             )),
+        }
+    }
+
+    /// What computes the f32 side of the verifier's chain there; nothing where the model has no
+    /// kernels there.
+    fn verifier(&self, on: On) -> Result<Option<Box<dyn Device<Self>>>>
+    where
+        Self: Sized,
+    {
+        match on {
+            On::Cpu => Ok(Some(Box::new(Cpu))),
+            On::Gpu(_) => Ok(None),
         }
     }
 

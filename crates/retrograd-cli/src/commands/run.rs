@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use retrograd::Family;
 use retrograd::family::RunOptions;
 
+use super::train::{DeviceArg, parse_device};
 use crate::console::Terminal;
 use crate::exit::{Outcome, Result};
 use crate::experiments;
@@ -16,7 +17,8 @@ Examples:
   retrograd run runs/wine new.csv --out predictions.csv --keep id
   retrograd run runs/denoise-micrograph one.mrc --out clean.mrc
   retrograd run runs/denoise-micrograph *.mrc --out denoised
-  retrograd run runs/checkerboard --size 64x64 --gif growth.gif")]
+  retrograd run runs/checkerboard --size 64x64 --gif growth.gif
+  retrograd run runs/life --size 4096x4096 --steps 100 --device gpu")]
 pub struct RunArgs {
     /// The folder of a run.
     #[arg(value_name = "RUN")]
@@ -58,6 +60,9 @@ pub struct RunArgs {
     /// Automata: the seed of the start and of the cells that fire.
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub seed: u64,
+    /// Automata: where they are played: cpu, gpu, or gpu:N or gpu:NAME for an adapter of `devices`.
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = parse_device)]
+    pub device: DeviceArg,
     #[command(flatten)]
     pub threads: super::Threads,
 }
@@ -79,6 +84,10 @@ pub fn run(args: RunArgs) -> Result {
         damage: args.damage,
         gif: args.gif,
         seed: args.seed,
+        device: match args.device {
+            DeviceArg::Cpu => None,
+            DeviceArg::Gpu(adapter) => Some(adapter),
+        },
     };
     let run = || family.run(&experiment, &options, &mut Terminal::default());
     args.threads.install(run)?;

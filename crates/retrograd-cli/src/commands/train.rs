@@ -113,12 +113,12 @@ pub struct TrainArgs {
 
 /// `cpu`, or the adapter after `gpu:`.
 #[derive(Clone, Debug, PartialEq)]
-enum DeviceArg {
+pub enum DeviceArg {
     Cpu,
     Gpu(String),
 }
 
-fn parse_device(text: &str) -> std::result::Result<DeviceArg, String> {
+pub fn parse_device(text: &str) -> std::result::Result<DeviceArg, String> {
     match text.split_once(':') {
         None if text == "cpu" => Ok(DeviceArg::Cpu),
         None if text == "gpu" => Ok(DeviceArg::Gpu("auto".into())),

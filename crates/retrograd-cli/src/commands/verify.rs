@@ -22,6 +22,7 @@ Examples:
   retrograd verify --deep      with sizes around the cuts of every kernel along two axes at a time
   retrograd verify --mutants   every deliberate fault, and what caught it
   retrograd verify --only 'sizes: dense' --only 'network: dense'
+  retrograd verify --device gpu
   retrograd verify --against bundles/*.safetensors --json report.json
 
 Exit codes:
@@ -45,8 +46,9 @@ pub struct VerifyArgs {
     /// Lists what is checked, a name a line.
     #[arg(long, conflicts_with_all = ["against", "mutants", "only"])]
     list: bool,
-    /// Where bundles are computed in f32.
-    #[arg(long, value_enum, default_value = "cpu", requires = "against")]
+    /// Where f32 is computed: bundles', and the built-in models' (without mutants, which are the
+    /// CPU's).
+    #[arg(long, value_enum, default_value = "cpu")]
     device: DeviceArg,
     /// The numbers of a GPU's activations and products, and of the bounds: f32, or mixed, 16 bits.
     #[arg(long, value_name = "PRECISION", default_value = "f32")]
@@ -79,7 +81,18 @@ fn check(args: VerifyArgs) -> Result {
     }
     let bar = progress_bar();
     let shown = bar.clone();
+    let on = match args.device {
+        DeviceArg::Cpu if args.precision == PrecisionArg::Mixed => {
+            anyhow::bail!("--precision: got mixed with --device cpu, needs --device gpu")
+        }
+        DeviceArg::Cpu => On::Cpu,
+        DeviceArg::Gpu if args.mutants => {
+            anyhow::bail!("--mutants: got --device gpu, needs --device cpu: mutants are the CPU's")
+        }
+        DeviceArg::Gpu => On::Gpu(args.precision.into()),
+    };
     let options = Options {
+        on,
         progress: Some(Arc::new(move |what: &str| {
             shown.set_message(what.to_string());
             crate::log::event("note", serde_json::json!({ "text": what }));
@@ -106,13 +119,6 @@ fn check(args: VerifyArgs) -> Result {
 }
 
 fn against(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<Report> {
-    let on = match args.device {
-        DeviceArg::Cpu if args.precision == PrecisionArg::Mixed => {
-            anyhow::bail!("--precision: got mixed with --device cpu, needs --device gpu")
-        }
-        DeviceArg::Cpu => On::Cpu,
-        DeviceArg::Gpu => On::Gpu(args.precision.into()),
-    };
     // Every file is read first: a mistyped name is said before minutes of work.
     let bundles = args
         .against
@@ -122,7 +128,7 @@ fn against(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<Re
     bar.set_length(bundles.len() as u64);
     let mut report = Report::default();
     for bundle in &bundles {
-        let checked = verify::check_bundle(bundle, on, options)?;
+        let checked = verify::check_bundle(bundle, options)?;
         print_rows(bar, &checked);
         report.extend(checked);
         bar.inc(1);
@@ -130,10 +136,20 @@ fn against(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<Re
     Ok(report)
 }
 
-/// The built-in models' chain and mutants.
+/// The built-in models' chain and, on the CPU, their mutants.
 fn built_in(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<Report> {
     let mut models = verify::built_in();
     models.retain(|model| args.wants(&model.name));
+    if options.on != On::Cpu {
+        bar.set_length(models.len() as u64);
+        let report = verify::builtin::all(&models, |model| {
+            let report = model.check(options);
+            bar.inc(1);
+            report
+        })?;
+        print_rows(bar, &report);
+        return Ok(report);
+    }
     let with_mutants = models.iter().filter(|m| m.has_mutants()).count();
     let chains = if args.mutants { 0 } else { models.len() };
     bar.set_length((chains + with_mutants) as u64);

@@ -1,6 +1,7 @@
 //! A batch size from what the adapter can hold.
 
 use super::device::Gpu;
+use super::extent::Extent;
 use super::plan::{Measure, WIDEST};
 use super::precision::Precision;
 use crate::budget::free_main_memory;
@@ -53,7 +54,8 @@ pub fn auto_batch(
         samples,
     };
     choose(&limits, |batch| {
-        let mut buffers = Measure::new(gpu, network, batch, half).buffers();
+        let extent = Extent::of_samples(batch, network.input_len());
+        let mut buffers = Measure::new(gpu, network.layers(), &extent, half).buffers();
         let total = fixed + buffers.iter().map(|(_, bytes)| bytes).sum::<u64>();
         // Kernels count values up to WIDEST, whatever they are made of.
         let widest = network

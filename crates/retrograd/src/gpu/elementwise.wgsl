@@ -51,3 +51,31 @@ fn add(
         b[index] = a[index] + c[index];
     }
 }
+
+// b = 0
+@compute @workgroup_size(64)
+fn zero(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = group_number(group, groups) * 64u + lane;
+    if (index < sizes.elements) {
+        zeros[index] = real(0.0);
+    }
+}
+
+@group(0) @binding(1) var<storage, read_write> zeros: array<real>;
+
+// b where a is positive, else 0: the gradient before a ReLU that gave a.
+@compute @workgroup_size(64)
+fn gate(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = group_number(group, groups) * 64u + lane;
+    if (index < sizes.elements) {
+        b[index] = select(real(0.0), b[index], a[index] > real(0.0));
+    }
+}

@@ -90,7 +90,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::gpu::{Choice, Gpu, GpuNetwork, GpuOptimizer, GpuTrainOptions, LossScale};
+    use crate::gpu::{Choice, Gpu, GpuNetwork, GpuOptimizer, GpuTrainOptions, LossScale, Recorded};
     use crate::loss_image::{ImageLoss, ImageTerms};
     use crate::network::Network;
     use crate::optim::OptimizerSpec;
@@ -136,16 +136,25 @@ mod tests {
         }
     }
 
-    /// A native step and one with gradients sent to the CPU.
+    /// A native step and one with gradients sent to the CPU, of two samples.
     fn step(on_gpu: &mut GpuNetwork, target: &Target<f32>, loss: Loss) {
         let x = vec![0.25; 2 * on_gpu.network().input_len()];
+        step_on(on_gpu, &x, target, loss);
+    }
+
+    fn step_on<M: Recorded>(
+        on_gpu: &mut GpuNetwork<M>,
+        x: &M::Given,
+        target: &Target<f32>,
+        loss: Loss,
+    ) {
         let mut adam = GpuOptimizer::new(on_gpu, OptimizerSpec::adam(1e-3)).unwrap();
         on_gpu
-            .train_step_gpu_native(&x, target, loss, &mut adam)
+            .train_step_gpu_native(x, target, loss, &mut adam)
             .unwrap();
         let options = GpuTrainOptions::default();
         on_gpu
-            .loss_and_gradients(&x, target, loss, &options)
+            .loss_and_gradients(x, target, loss, &options)
             .unwrap();
         on_gpu.gradients_f16().unwrap();
     }
@@ -179,6 +188,12 @@ mod tests {
             .set_image_loss(&ImageLoss::new(terms, 12, 11).unwrap())
             .unwrap();
         step(&mut on_images, &Target::values(vec![0.5; 264]), Loss::Mse);
+        for small in crate::layer::small_graphs() {
+            let (case, loss) = crate::verify::builtin::graph::case(small).unwrap();
+            let params: Vec<f32> = crate::scalar::cast(&case.params);
+            let mut on_graph = GpuNetwork::new(&gpu, &case.model, &params).unwrap();
+            step_on(&mut on_graph, &case.input.cast(), &case.target.cast(), loss);
+        }
         let recorded = gpu.recorded();
         let mut wanted = Vec::new();
         entries(

@@ -3,19 +3,29 @@
 use std::ops::Range;
 
 use super::device::Gpu;
+use super::extent::Extent;
 use super::kernels::{ELEMENTWISE, Kernel};
 use super::precision::real_words;
 use super::recording::{Part, Recording};
-use crate::Result;
+use super::topology::{Topic, Topology};
 use crate::layer::TENSORS;
 use crate::network::Sparsity;
+use crate::{Layout, Result};
 
 /// Everything that a layer's kernels are bound to.
 pub(crate) struct Io<'a> {
     pub gpu: &'a Gpu,
     /// `N.kind`, for labels.
     pub name: &'a str,
+    /// Samples, or rows, of x.
     pub samples: usize,
+    pub extent: &'a Extent,
+    /// The graphs, in a graph network.
+    pub graph: Option<&'a Topology>,
+    /// Whether x are the non-zeros of sparse rows.
+    pub sparse: bool,
+    /// Which cells of an automaton fire, where not all do.
+    pub fire: Option<&'a Part>,
     /// Elements of x and of y in the whole batch.
     pub x_len: usize,
     pub y_len: usize,
@@ -24,9 +34,12 @@ pub(crate) struct Io<'a> {
     pub params: &'a Part,
     pub master: &'a Part,
     pub grads: &'a Part,
+    pub layout: &'a Layout,
     pub ranges: &'a [Range<usize>; TENSORS],
     /// Which of them are trained.
     pub trained: [bool; TENSORS],
+    /// Whether the gradients of edges' weights and features are wanted, too.
+    pub wants_edges: bool,
     pub x: &'a Part,
     /// The second value that a skip reads; x itself elsewhere.
     pub other: &'a Part,
@@ -91,6 +104,25 @@ impl Io<'_> {
         )
     }
 
+    /// Writes zeros.
+    pub fn zero(&self, recording: &mut Recording, len: usize, to: &Part) -> Result<()> {
+        let kernel = (&ELEMENTWISE, "zero");
+        self.run(
+            recording,
+            kernel,
+            &[],
+            &[("elements", len)],
+            &[to],
+            groups(len),
+        )
+    }
+
+    /// The graphs that a layer of a graph network looks at.
+    pub fn on_graph(&self) -> &Topology {
+        self.graph
+            .expect("a layer of a graph network is built in one")
+    }
+
     /// The start of a tensor in the flat vector.
     pub fn at(&self, slot: usize) -> usize {
         self.ranges[slot].start
@@ -110,9 +142,14 @@ pub(crate) fn flag(yes: bool) -> f64 {
 /// A layer that can be recorded.
 pub(crate) trait Record {
     /// The lengths of what forward leaves for backward, in 32-bit words.
-    fn saved(&self, io: &Lengths) -> Vec<usize> {
+    fn saved(&self, io: &Lengths<'_>) -> Vec<usize> {
         let _ = io;
         Vec::new()
+    }
+
+    /// What it looks at in a graph.
+    fn looks_at(&self) -> &'static [Topic] {
+        &[]
     }
 
     /// Numbers that are neither parameters nor of the batch: knots, statistics.
@@ -153,15 +190,19 @@ pub(crate) trait Record {
 }
 
 /// The lengths that decide what is saved.
-pub(crate) struct Lengths {
+pub(crate) struct Lengths<'a> {
+    /// Samples, or rows, of x.
     pub samples: usize,
+    pub extent: &'a Extent,
+    /// Whether x are the non-zeros of sparse rows.
+    pub sparse: bool,
     pub x_len: usize,
     pub y_len: usize,
     /// Activations have 16 bits.
     pub half: bool,
 }
 
-impl Lengths {
+impl Lengths<'_> {
     /// The words of that many activations.
     pub fn reals(&self, len: usize) -> usize {
         real_words(self.half, len)

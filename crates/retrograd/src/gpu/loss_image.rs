@@ -5,6 +5,7 @@ use super::kernels::LOSS_IMAGE;
 use super::layer::flag;
 use super::network::GpuNetwork;
 use super::plan::{GpuPlan, Shared};
+use super::recorded::Recorded;
 use super::recording::{Part, Recording};
 use crate::loss_image::{ImageLoss, WINDOW, constants, window};
 use crate::{Error, Result};
@@ -23,12 +24,12 @@ fn share(weight: f64, count: usize) -> usize {
     ((weight / count as f64) as f32).to_bits() as usize
 }
 
-impl GpuNetwork {
+impl<M: Recorded> GpuNetwork<M> {
     /// Adds the terms to the loss of the steps that follow, where outputs are images of that size.
     /// Losses of classes have none.
     pub fn set_image_loss(&mut self, image_loss: &ImageLoss) -> Result<()> {
         let (width, height) = image_loss.size();
-        let output = self.network().output_len();
+        let output = self.output_width();
         if !output.is_multiple_of(width * height) {
             return Err(Error::invalid(
                 "the output of the network",
@@ -56,7 +57,7 @@ pub(super) fn record(
     }
     let gpu = shared.gpu;
     let (width, height) = image_loss.size();
-    let planes = plan.samples * shared.network.output_len() / (width * height);
+    let planes = plan.output_len(shared.layers) / (width * height);
     let [c1, c2] = constants(terms.ssim_range);
     let flags = [
         ("SIMILARITY", flag(terms.ssim > 0.0)),

@@ -1,8 +1,9 @@
-//! Networks on a GPU, through wgpu: any vendor's card, or Mesa's software Vulkan.
+//! Networks and graph networks on a GPU, through wgpu: any vendor's card, or Mesa's software Vulkan.
 //!
 //! - [`Gpu`] is an open device, chosen from the adapters there are, with public [`Counters`].
 //! - [`GpuNetwork`] holds a network's parameters, gradients and activations on it. What a batch size
-//!   needs is recorded once, buffers, bind groups and dispatches, and replayed.
+//!   needs is recorded once, buffers, bind groups and dispatches, and replayed. Graphs stay on the
+//!   device as long as they don't change.
 //! - A native step is one submit and no wait: forward, loss, backward, clipping by the global norm
 //!   and the optimizer ([`GpuOptimizer`]) stay on the device; losses come back when they are ready.
 //! - A hybrid step brings the gradient back and steps on the CPU.
@@ -14,7 +15,8 @@
 //! every sum in a fixed order: the same adapter gives the same bits every run.
 
 mod batch;
-mod device;
+pub(crate) mod device;
+pub(crate) mod extent;
 pub(crate) mod kernels;
 pub(crate) mod layer;
 mod loss_image;
@@ -22,11 +24,13 @@ mod network;
 mod optimizer;
 mod plan;
 mod precision;
+mod recorded;
 pub(crate) mod recording;
 mod staging;
 mod status;
 #[cfg(test)]
 mod tests;
+pub(crate) mod topology;
 mod train;
 mod trainer;
 mod verifier;
@@ -36,6 +40,8 @@ pub use device::{AdapterDescription, Choice, Counters, Gpu};
 pub use network::GpuNetwork;
 pub use optimizer::{GpuAdam, GpuOptimizer};
 pub use precision::{LossScale, Precision};
+pub(crate) use recorded::OnDevice;
+pub use recorded::Recorded;
 pub use status::StepLoss;
 pub use train::GpuTrainOptions;
 pub use trainer::GpuTrainer;

@@ -7,37 +7,43 @@ use std::sync::Arc;
 use half::f16;
 
 use super::device::{Gpu, storage_usage};
+use super::extent::Extent;
 use super::kernels::COMPRESS;
 use super::layer::groups;
 use super::optimizer::StepConstants;
 use super::plan::{GpuPlan, Shared, fixed_parts, key_words};
 use super::precision::{LossScale, Precision, Scale, from_device, real_words, to_device};
+use super::recorded::Recorded;
 use super::recording::{Part, Recording, download, finish_with_download};
 use super::staging::Ring;
 use super::status::Status;
+use super::topology::{Topic, topics};
 use crate::loss_image::ImageLoss;
 use crate::network::Network;
-use crate::{Buffer, Error, Model, Pass, Result};
+use crate::plan::Input;
+use crate::{Buffer, Error, Pass, Result};
 
 /// Plans kept at the same time; the least recently used goes first.
 const PLANS: usize = 8;
 
-/// A [`Network`] with its parameters and gradients on a device.
+/// A [`Network`], or a graph network, with its parameters and gradients on a device.
 ///
 /// Everything that depends on the batch size is recorded at its first use and replayed. Gradients
 /// stay on the device until they are asked for.
-pub struct GpuNetwork {
+pub struct GpuNetwork<M: Recorded = Network> {
     pub(crate) gpu: Arc<Gpu>,
-    pub(crate) network: Network,
+    pub(crate) network: M,
+    /// What its layers look at in a graph.
+    topics: Vec<Topic>,
     pub(crate) params: Part,
     /// Mixed precision: the weights that kernels read.
     halves: Option<Part>,
     pub(crate) grads: Part,
     fixed: Vec<Part>,
-    plans: HashMap<usize, GpuPlan>,
-    recent: Vec<usize>,
-    /// The samples of the last forward for training, whose tape backward may use.
-    taped: Option<usize>,
+    plans: HashMap<Extent, GpuPlan>,
+    recent: Vec<Extent>,
+    /// The batch of the last forward for training, whose tape backward may use.
+    taped: Option<Taken>,
     /// The CPU's copy of the parameters: the last that were synchronised.
     pub(crate) cpu_params: Vec<f32>,
     /// Native steps were made since then.
@@ -59,21 +65,26 @@ pub struct GpuNetwork {
     pub(crate) image_loss: Option<ImageLoss>,
 }
 
-impl GpuNetwork {
+/// A batch that was taken.
+#[derive(Clone, Copy)]
+pub(crate) struct Taken {
+    /// The plan's.
+    pub extent: Extent,
+    /// Numbers of its output, and of what has a gradient in it, without what rounds it up.
+    pub outputs: usize,
+    pub differentiable: [usize; 3],
+}
+
+impl<M: Recorded> GpuNetwork<M> {
     /// Puts a network on a device. Freezing is taken over from the network's layout.
-    pub fn new(gpu: &Arc<Gpu>, network: &Network, params: &[f32]) -> Result<Self> {
+    pub fn new(gpu: &Arc<Gpu>, network: &M, params: &[f32]) -> Result<Self> {
         Self::build(gpu, network, params, None)
     }
 
     /// The same in mixed precision: 16-bit activations, their gradients and a copy of the weights,
     /// 32-bit sums, weights and optimizer, and a scale on the loss. An error where the adapter has
     /// no 16-bit floats.
-    pub fn mixed(
-        gpu: &Arc<Gpu>,
-        network: &Network,
-        params: &[f32],
-        scale: LossScale,
-    ) -> Result<Self> {
+    pub fn mixed(gpu: &Arc<Gpu>, network: &M, params: &[f32], scale: LossScale) -> Result<Self> {
         if !gpu.f16 {
             return Err(Error::Gpu {
                 what: format!("{} has no 16-bit floats", gpu.description().name),
@@ -86,12 +97,12 @@ impl GpuNetwork {
 
     fn build(
         gpu: &Arc<Gpu>,
-        network: &Network,
+        network: &M,
         params: &[f32],
         scale: Option<LossScale>,
     ) -> Result<Self> {
         gpu.check()?;
-        let mut own = Network::new(network.spec())?;
+        let mut own = network.built_anew()?;
         for buffer in network.buffers() {
             own.set_buffer(&buffer)?;
         }
@@ -113,7 +124,7 @@ impl GpuNetwork {
         if len > 0 {
             gpu.write(&device_params.buffer, 0, bytemuck::cast_slice(params));
         }
-        let fixed = fixed_parts(gpu, &own);
+        let fixed = fixed_parts(gpu, own.layers_of());
         let halves = match scale {
             Some(_) => {
                 let words = len.div_ceil(2);
@@ -129,6 +140,7 @@ impl GpuNetwork {
             norms: Part::whole(&gpu.model_floats("norms", len.div_ceil(4096))?),
             status: Status::new(gpu, scale)?,
             gpu: Arc::clone(gpu),
+            topics: topics(own.layers_of().places),
             network: own,
             params: device_params,
             grads,
@@ -145,7 +157,7 @@ impl GpuNetwork {
     }
 
     /// The network.
-    pub fn network(&self) -> &Network {
+    pub fn network(&self) -> &M {
         &self.network
     }
 
@@ -173,11 +185,49 @@ impl GpuNetwork {
         }
     }
 
-    /// The plan of a batch size, made where there is none, and what it shares with others.
-    pub(crate) fn plan(&mut self, samples: usize) -> Result<Planned<'_>> {
+    /// Numbers of a row of the output: of a sample, a node, a graph or a pair.
+    pub(super) fn output_width(&self) -> usize {
+        let last = self.network.layers_of().places.last();
+        last.map_or(0, |place| place.shape.iter().product())
+    }
+
+    /// Checks a batch, and makes a plan for its size where there is none.
+    pub(crate) fn take(&mut self, batch: &M::Given) -> Result<Taken> {
+        self.gpu.check()?;
+        self.network.check_given(batch)?;
+        let input = self.network.input_of(batch);
+        let extent = Extent::of(&input, &self.topics);
+        let last = self.network.layers_of().places.last();
+        let rows = last.map_or(0, |place| input.rows(place.rows));
+        let taken = Taken {
+            extent,
+            outputs: rows * self.output_width(),
+            differentiable: input.differentiable(),
+        };
+        let planned = self.planned(&taken, Some(&input))?;
+        let (gpu, half) = (planned.shared.gpu, planned.shared.half);
+        let plan = planned.plan;
+        if let (Some(graph), Some(batch)) = (&mut plan.graph, input.batch) {
+            graph.send(gpu, batch, &plan.x, half);
+        }
+        if let (Some(own), Some(fire)) = (&mut plan.fire, input.grids.and_then(|g| g.fire)) {
+            own.send(gpu, fire);
+        }
+        Ok(taken)
+    }
+
+    /// The plan of a batch that was taken, and what it shares with others.
+    pub(crate) fn plan(&mut self, taken: &Taken) -> Result<Planned<'_>> {
+        self.planned(taken, None)
+    }
+
+    /// The same; made where there is none, for a batch.
+    fn planned(&mut self, taken: &Taken, input: Option<&Input<'_, f32>>) -> Result<Planned<'_>> {
         let shared = Shared {
             gpu: &self.gpu,
-            network: &self.network,
+            layers: self.network.layers_of(),
+            topics: &self.topics,
+            sparsity: self.network.sparsity(),
             params: self.halves.as_ref().unwrap_or(&self.params),
             master: &self.params,
             grads: &self.grads,
@@ -186,19 +236,23 @@ impl GpuNetwork {
             fixed: &self.fixed,
             image_loss: self.image_loss.as_ref(),
         };
-        self.recent.retain(|&s| s != samples);
-        self.recent.push(samples);
-        if !self.plans.contains_key(&samples) {
+        let extent = taken.extent;
+        self.recent.retain(|s| *s != extent);
+        self.recent.push(extent);
+        if let Some(input) = input
+            && !self.plans.contains_key(&extent)
+        {
             if self.plans.len() >= PLANS {
                 let oldest = self.recent.remove(0);
                 self.plans.remove(&oldest);
             }
-            let plan = GpuPlan::new(&shared, samples)?;
+            let plan = GpuPlan::new(&shared, &extent, input)?;
             self.gpu.check()?;
-            self.plans.insert(samples, plan);
+            self.plans.insert(extent, plan);
         }
+        let plan = self.plans.get_mut(&extent);
         Ok(Planned {
-            plan: self.plans.get_mut(&samples).expect("just made"),
+            plan: plan.ok_or_else(|| no_tape("a plan"))?,
             shared,
             status: &self.status,
             ring: &mut self.ring,
@@ -206,37 +260,41 @@ impl GpuNetwork {
         })
     }
 
-    pub(crate) fn samples(&self, x: &[f32]) -> Result<usize> {
-        self.gpu.check()?;
-        self.network.check_batch(x)?;
-        Ok(x.len() / self.network.input_len())
-    }
-
     /// The output of a batch, in inference: dropout drops nothing, batch norm takes its running
     /// statistics.
-    pub fn forward_batch(&mut self, x: &[f32]) -> Result<Vec<f32>> {
+    pub fn forward_batch(&mut self, x: &M::Given) -> Result<Vec<f32>> {
         self.run_forward(x, None)
     }
 
     /// The output of a batch in training; leaves on the device what backward needs.
-    pub fn forward_batch_training(&mut self, x: &[f32], pass: &Pass) -> Result<Vec<f32>> {
+    pub fn forward_batch_training(&mut self, x: &M::Given, pass: &Pass) -> Result<Vec<f32>> {
         self.run_forward(x, Some(pass).filter(|pass| pass.training))
     }
 
-    fn run_forward(&mut self, x: &[f32], pass: Option<&Pass>) -> Result<Vec<f32>> {
-        let samples = self.samples(x)?;
+    fn run_forward(&mut self, batch: &M::Given, pass: Option<&Pass>) -> Result<Vec<f32>> {
         self.taped = None;
+        let taken = self.take(batch)?;
+        let x = self.network.input_of(batch);
+        let is_graph = x.batch.is_some();
+        // (The values are borrowed of the batch, not of the network.)
+        let values = x.values;
         let Planned {
             shared,
             plan,
             scratch,
             ..
-        } = self.plan(samples)?;
+        } = self.plan(&taken)?;
         let (gpu, half) = (shared.gpu, shared.half);
-        gpu.write(&plan.upload, plan.x.offset, to_device(half, x, scratch));
+        if !is_graph {
+            gpu.write(
+                &plan.upload,
+                plan.x.offset,
+                to_device(half, values, scratch),
+            );
+        }
         let recording = match pass {
             Some(pass) => {
-                let words = key_words(shared.network, pass.key);
+                let words = key_words(shared.layers, pass.key);
                 if !words.is_empty() {
                     gpu.write(&plan.upload, plan.keys.offset, bytemuck::cast_slice(&words));
                 }
@@ -247,11 +305,11 @@ impl GpuNetwork {
         let mut encoder = gpu.device.create_command_encoder(&Default::default());
         recording.replay(gpu, &mut encoder, None);
         let output = plan.output().clone();
-        let len = samples * shared.network.output_len();
+        let len = taken.outputs;
         let words = finish_with_download(gpu, encoder, &output, real_words(half, len))?;
         let y = from_device(half, words, len);
         if pass.is_some() {
-            self.taped = Some(samples);
+            self.taped = Some(taken);
         }
         Ok(y)
     }
@@ -259,18 +317,8 @@ impl GpuNetwork {
     /// The gradients, given that of the output of the last [`GpuNetwork::forward_batch_training`]:
     /// fresh ones, which stay on the device.
     pub fn backward_batch(&mut self, d_output: &[f32]) -> Result<()> {
-        let Some(samples) = self.taped else {
-            return Err(Error::invalid(
-                "backward_batch",
-                "no tape",
-                "a forward_batch_training before it",
-            ));
-        };
-        check_len(
-            "the output's gradient",
-            d_output.len(),
-            samples * self.network.output_len(),
-        )?;
+        let taken = self.taped()?;
+        check_len("the output's gradient", d_output.len(), taken.outputs)?;
         let is_half = self.is_half();
         let scale = if is_half { scale_for(d_output) } else { 1.0 };
         let Planned {
@@ -278,17 +326,18 @@ impl GpuNetwork {
             plan,
             scratch,
             ..
-        } = self.plan(samples)?;
+        } = self.plan(&taken)?;
         let gpu = shared.gpu;
         let d_y = plan.d_output().clone();
+        // What rounds a batch up has no gradient.
+        let mut padded = d_output.to_vec();
+        padded.resize(plan.output_len(shared.layers), 0.0);
         if is_half {
-            let scaled: Vec<f32> = d_output.iter().map(|d| d * scale).collect();
-            gpu.write(&d_y.buffer, 0, to_device(true, &scaled, scratch));
+            padded.iter_mut().for_each(|d| *d *= scale);
             let constants = StepConstants::loss(0.0, scale);
             gpu.write(&plan.upload, 0, constants.bytes());
-        } else {
-            gpu.write(&d_y.buffer, 0, bytemuck::cast_slice(d_output));
         }
+        gpu.write(&d_y.buffer, 0, to_device(is_half, &padded, scratch));
         let mut encoder = gpu.device.create_command_encoder(&Default::default());
         plan.backward.replay(gpu, &mut encoder, None);
         gpu.submit(encoder);
@@ -380,20 +429,27 @@ impl GpuNetwork {
         Ok(())
     }
 
-    /// The input's gradient of the last [`GpuNetwork::backward_batch`].
+    /// The input's gradient of the last [`GpuNetwork::backward_batch`]; that of graphs goes on with
+    /// the edges' weights and features.
     pub fn input_gradient(&mut self) -> Result<Vec<f32>> {
-        let Some(samples) = self.taped else {
-            return Err(Error::invalid(
-                "input_gradient",
-                "no tape",
-                "a backward_batch before it",
-            ));
-        };
-        let len = samples * self.network.input_len();
+        let taken = self.taped()?;
         let half = self.is_half();
-        let part = self.plan(samples)?.plan.d_input().clone();
-        let words = self.download(&part, real_words(half, len))?;
-        let mut gradient = from_device(half, words, len);
+        let plan = self.plan(&taken)?.plan;
+        let [values, weights, features] = taken.differentiable;
+        let input = plan.d_input().clone();
+        let edges = plan
+            .graph
+            .as_ref()
+            .map(|graph| [graph.d_edge_weights.clone(), graph.d_edge_features.clone()]);
+        let reals = |part: &Part, len: usize| -> Result<Vec<f32>> {
+            let words = self.download(part, real_words(half, len))?;
+            Ok(from_device(half, words, len))
+        };
+        let mut gradient = reals(&input, values)?;
+        if let Some([d_weights, d_features]) = edges {
+            gradient.extend(self.download(&d_weights, weights)?);
+            gradient.extend(reals(&d_features, features)?);
+        }
         if self.input_scale != 1.0 {
             for d in &mut gradient {
                 *d /= self.input_scale;
@@ -402,8 +458,13 @@ impl GpuNetwork {
         Ok(gradient)
     }
 
-    pub(crate) fn set_taped(&mut self, samples: usize) {
-        self.taped = Some(samples);
+    /// The batch of the last forward for training.
+    pub(crate) fn taped(&self) -> Result<Taken> {
+        self.taped.ok_or_else(|| no_tape("backward"))
+    }
+
+    pub(crate) fn set_taped(&mut self, taken: Taken) {
+        self.taped = Some(taken);
     }
 
     pub(crate) fn download(&self, part: &Part, len: usize) -> Result<Vec<f32>> {
@@ -467,8 +528,9 @@ impl GpuNetwork {
 
     /// Brings running statistics back into the network's buffers.
     pub fn sync_buffers_to_cpu(&mut self) -> Result<()> {
-        for layer in 0..self.network.places.len() {
-            let Some(channels) = self.network.places[layer].layer.running_channels() else {
+        for layer in 0..self.network.layers_of().places.len() {
+            let place = &self.network.layers_of().places[layer];
+            let Some(channels) = place.layer.running_channels() else {
                 continue;
             };
             let values = self.download(&self.fixed[layer].clone(), 2 * channels)?;
@@ -497,6 +559,10 @@ impl GpuNetwork {
         self.absorbed = 0;
         Ok(())
     }
+}
+
+fn no_tape(what: &str) -> Error {
+    Error::invalid(what, "no tape", "a forward_batch_training before it")
 }
 
 /// A plan, and what of the network a step needs beside it.

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::device::Gpu;
 use super::network::{GpuNetwork, check_len};
+use super::recorded::Recorded;
 use super::recording::{Part, download};
 use super::status::{SLOTS, UNKNOWN};
+use crate::Result;
 use crate::optim::{Optimizer, OptimizerSpec};
 use crate::train::Clip;
-use crate::{Model, Result};
 
 /// An optimizer with its state on the device: SGD with momentum, Adam or AdamW.
 pub struct GpuOptimizer {
@@ -33,7 +34,7 @@ pub type GpuAdam = GpuOptimizer;
 
 impl GpuOptimizer {
     /// Fresh state for a network.
-    pub fn new(network: &GpuNetwork, spec: OptimizerSpec) -> Result<Self> {
+    pub fn new<M: Recorded>(network: &GpuNetwork<M>, spec: OptimizerSpec) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         spec.check()?;
         let len = network.network().layout().len();
@@ -60,7 +61,10 @@ impl GpuOptimizer {
     }
 
     /// With the state of an optimizer of the CPU.
-    pub fn from_cpu(network: &GpuNetwork, optimizer: &Optimizer<f32>) -> Result<Self> {
+    pub fn from_cpu<M: Recorded>(
+        network: &GpuNetwork<M>,
+        optimizer: &Optimizer<f32>,
+    ) -> Result<Self> {
         let mut own = GpuOptimizer::new(network, *optimizer.spec())?;
         own.before = optimizer.steps();
         for (part, values) in own.state.iter().zip(optimizer.state()) {

@@ -1,22 +1,28 @@
-//! One network at one batch size: its buffers, and the recordings over them.
+//! A list of layers for batches of one extent: its buffers, and the recordings over them.
 
 use std::collections::HashMap;
 
 use super::device::{Gpu, storage_usage};
+use super::extent::Extent;
 use super::kernels::{CAST, OPTIMIZER};
 use super::layer::{Io, Lengths, Record, groups};
 use super::precision::{real_bytes, real_words};
 use super::recording::{Part, Recording};
+use super::topology::{Topic, Topology};
 use crate::loss_image::ImageLoss;
-use crate::network::Network;
-use crate::plan::{self, Derive, Onto, Place, Value, before, stored};
+use crate::network::Sparsity;
+use crate::plan::{self, Derive, Input, Layers, Onto, Place, Request, Value, before, stored};
 use crate::rng::Key;
-use crate::{Error, Model, Result};
+use crate::{Error, Result};
 
 /// What a plan shares with all others of its network.
 pub(crate) struct Shared<'a> {
     pub gpu: &'a Gpu,
-    pub network: &'a Network,
+    pub layers: Layers<'a>,
+    /// What the layers look at in a graph.
+    pub topics: &'a [Topic],
+    /// The penalty on the parameters.
+    pub sparsity: Option<&'a Sparsity>,
     /// The weights as kernels read them: 16-bit in mixed precision, else the same as `master`.
     pub params: &'a Part,
     pub master: &'a Part,
@@ -37,7 +43,11 @@ pub(crate) type StepKey = (u8, bool, u64);
 pub(crate) struct GpuPlan {
     /// What is computed, with the input's gradient and without.
     walks: [plan::Plan; 2],
-    pub samples: usize,
+    pub extent: Extent,
+    /// The graphs, in a graph network.
+    pub graph: Option<Topology>,
+    /// Which cells of an automaton fire.
+    pub fire: Option<Fire>,
     /// Constants of the step, random keys, x, target and weights: what a step sends, in one piece.
     pub upload: wgpu::Buffer,
     pub step: Part,
@@ -63,6 +73,24 @@ pub(crate) struct GpuPlan {
     pub spare: [Part; 2],
 }
 
+/// The mask of the cells that fire, a word for a cell and a step.
+pub(crate) struct Fire {
+    part: Part,
+    sent: Vec<bool>,
+}
+
+impl Fire {
+    /// Sends a mask that is not the one that is there.
+    pub fn send(&mut self, gpu: &Gpu, fire: &[bool]) {
+        if self.sent != fire {
+            let words: Vec<u32> = fire.iter().map(|&fires| fires.into()).collect();
+            gpu.write(&self.part.buffer, 0, bytemuck::cast_slice(&words));
+            self.sent.clear();
+            self.sent.extend_from_slice(fire);
+        }
+    }
+}
+
 /// Bytes of the step's constants.
 pub(crate) const STEP_BYTES: u64 = 64 + 8 * super::status::UNKNOWN;
 /// Words of a random key.
@@ -77,28 +105,53 @@ pub(crate) fn record_of(place: &Place, index: usize) -> Result<&dyn Record> {
 }
 
 /// Every layer's fixed numbers on the device.
-pub(crate) fn fixed_parts(gpu: &Gpu, network: &Network) -> Vec<Part> {
+pub(crate) fn fixed_parts(gpu: &Gpu, layers: Layers<'_>) -> Vec<Part> {
     let part = |place: &Place| {
         let mut numbers = place.layer.record().map_or_else(Vec::new, Record::fixed);
         numbers.resize(numbers.len().max(4), 0.0);
         let bytes = bytemuck::cast_slice(&numbers);
         Part::whole(&gpu.constant("fixed", bytes, storage_usage()))
     };
-    network.places.iter().map(part).collect()
+    layers.places.iter().map(part).collect()
 }
 
-/// The words of every dropping layer's key in a step, in the order of the layers.
-pub(crate) fn key_words(network: &Network, key: Key) -> Vec<u32> {
-    let drawing = network.places.iter().filter_map(|p| p.layer.random_index());
+/// The words of every drawing layer's key in a step, in the order of the layers.
+pub(crate) fn key_words(layers: Layers<'_>, key: Key) -> Vec<u32> {
+    let drawing = layers.places.iter().filter_map(|p| p.layer.draws());
     drawing
-        .flat_map(|index| key.purpose("dropout").index(index).words())
+        .flat_map(|(purpose, index)| key.purpose(purpose).index(index).words())
         .collect()
+}
+
+/// The numbers of a value in a batch; those of sparse rows stay so as long as layers keep their
+/// places.
+fn len_of(layers: Layers<'_>, extent: &Extent, value: Value) -> usize {
+    match value {
+        Value::Input => extent.values,
+        Value::Of(_) if is_sparse(layers, extent, value) => extent.values,
+        Value::Of(layer) => {
+            let place = &layers.places[layer];
+            extent.rows(place.rows) * place.shape.iter().product::<usize>()
+        }
+    }
+}
+
+/// Whether a value is sparse: nothing but layers that keep the places of non-zeros before it.
+fn is_sparse(layers: Layers<'_>, extent: &Extent, value: Value) -> bool {
+    extent.sparse
+        && match value {
+            Value::Input => true,
+            Value::Of(layer) => {
+                let mut up_to = layers.places[..=layer].iter();
+                up_to.all(|place| place.layer.keeps_sparse())
+            }
+        }
 }
 
 /// What a network needs at one batch size, before anything is made.
 pub(crate) struct Measure {
     half: bool,
-    samples: usize,
+    extent: Extent,
     input_len: usize,
     output_len: usize,
     /// Offset and bytes of the parts that a step sends, and their sum.
@@ -113,15 +166,16 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
-    pub fn new(gpu: &Gpu, network: &Network, samples: usize, half: bool) -> Self {
-        let len_of = |shape: &[usize]| samples * shape.iter().product::<usize>();
-        let input_len = samples * network.input_len();
-        let output_len = samples * network.output_len();
-        let lens: Vec<usize> = network.places.iter().map(|p| len_of(&p.shape)).collect();
+    pub fn new(gpu: &Gpu, layers: Layers<'_>, extent: &Extent, half: bool) -> Self {
+        let places = layers.places;
+        let len = |value| len_of(layers, extent, value);
+        let input_len = len(Value::Input);
+        let output_len = len(Value::Of(places.len() - 1));
+        let lens: Vec<usize> = (0..places.len()).map(|l| len(Value::Of(l))).collect();
         let widest = lens.iter().copied().chain([input_len]).max().unwrap_or(0);
         let align = u64::from(gpu.limits.min_storage_buffer_offset_alignment)
             .max(u64::from(gpu.limits.min_uniform_buffer_offset_alignment));
-        let keys = keys_before(network, network.places.len());
+        let keys = keys_before(layers, places.len());
         let key_bytes = 4 * (KEY_WORDS * keys.max(1)) as u64;
         let mut upload = 0;
         let mut place = |bytes: u64| {
@@ -129,24 +183,28 @@ impl Measure {
             upload = (offset + bytes).next_multiple_of(align);
             (offset, bytes)
         };
-        let places = [
+        // Graphs stay on the device, and their features with them.
+        let sent = match extent.is_of_graphs() {
+            true => 0,
+            false => real_words(half, input_len),
+        };
+        let parts = [
             place(STEP_BYTES),
             place(key_bytes),
-            place(4 * real_words(half, input_len) as u64),
+            place(4 * sent as u64),
             place(4 * output_len as u64),
             place(4 * output_len as u64),
         ];
         let mut own = Vec::new();
         let mut saved = Vec::new();
-        for (layer, place) in network.places.iter().enumerate() {
+        for (layer, place) in places.iter().enumerate() {
             let y_len = lens[layer];
             own.push(if place.layer.is_view() { 4 } else { y_len });
             let lengths = Lengths {
-                samples,
-                x_len: match before(layer) {
-                    Value::Input => input_len,
-                    Value::Of(l) => lens[l],
-                },
+                samples: extent.rows(place.reads),
+                extent,
+                sparse: is_sparse(layers, extent, before(layer)),
+                x_len: len(before(layer)),
                 y_len,
                 half,
             };
@@ -155,10 +213,10 @@ impl Measure {
         }
         Measure {
             half,
-            samples,
+            extent: *extent,
             input_len,
             output_len,
-            places,
+            places: parts,
             upload,
             own,
             saved,
@@ -193,10 +251,13 @@ impl Measure {
                 "{} values in one layer's output, kernels count up to {WIDEST}",
                 self.widest
             ),
-            advice: format!(
-                "a batch of {} would fit",
-                self.samples * WIDEST / self.widest
-            ),
+            advice: match self.extent.is_of_graphs() {
+                true => "fewer or smaller graphs in a batch, or --device cpu".into(),
+                false => format!(
+                    "a batch of {} would fit",
+                    self.extent.samples * WIDEST / self.widest
+                ),
+            },
         })
     }
 }
@@ -213,9 +274,9 @@ fn saved_name(layer: usize) -> String {
 }
 
 impl GpuPlan {
-    pub fn new(shared: &Shared<'_>, samples: usize) -> Result<Self> {
-        let (gpu, network, half) = (shared.gpu, shared.network, shared.half);
-        let measure = Measure::new(gpu, network, samples, half);
+    pub fn new(shared: &Shared<'_>, extent: &Extent, input: &Input<'_, f32>) -> Result<Self> {
+        let (gpu, layers, half) = (shared.gpu, shared.layers, shared.half);
+        let measure = Measure::new(gpu, layers, extent, half);
         measure.check()?;
         let reals = |name: &str, len: usize| -> Result<Part> {
             let bytes = real_bytes(half) * len as u64;
@@ -223,11 +284,18 @@ impl GpuPlan {
         };
         let usage = storage_usage() | wgpu::BufferUsages::UNIFORM;
         let upload = gpu.buffer("the batch", measure.upload, usage)?;
-        let [step, keys, x, target, weights] = measure.places.map(|(offset, bytes)| Part {
+        let [step, keys, mut x, target, weights] = measure.places.map(|(offset, bytes)| Part {
             buffer: upload.clone(),
             offset,
             bytes,
         });
+        let graph = match input.batch {
+            Some(batch) => Some(Topology::new(gpu, shared.topics, extent, batch, half)?),
+            None => None,
+        };
+        if graph.is_some() {
+            x = reals("the nodes' features", measure.input_len)?;
+        }
         let mut values = Vec::new();
         let mut d_values = Vec::new();
         let mut saved = Vec::new();
@@ -243,8 +311,23 @@ impl GpuPlan {
         }
         let losses = gpu.floats("partial losses", measure.output_len.div_ceil(64))?;
         let mut plan = GpuPlan {
-            walks: [false, true].map(|input| network.plan(true, input, false)),
-            samples,
+            walks: [false, true].map(|input| {
+                let request = Request {
+                    params: true,
+                    input,
+                    fuse: false,
+                };
+                plan::Plan::new(layers.places, layers.layout, request)
+            }),
+            extent: *extent,
+            graph,
+            fire: match input.grids {
+                Some(grids) if grids.fire.is_some() => Some(Fire {
+                    part: Part::whole(&gpu.floats("the mask", grids.fire.map_or(0, <[_]>::len))?),
+                    sent: Vec::new(),
+                }),
+                _ => None,
+            },
             upload,
             step,
             keys,
@@ -281,7 +364,7 @@ impl GpuPlan {
 
     /// Takes the loss scale of mixed precision off the weights' gradient.
     pub fn record_unscale(&self, shared: &Shared<'_>, recording: &mut Recording) -> Result<()> {
-        let len = shared.network.layout().len();
+        let len = shared.layers.layout.len();
         if !shared.half || len == 0 {
             return Ok(());
         }
@@ -297,8 +380,8 @@ impl GpuPlan {
     }
 
     /// The numbers of a value.
-    fn value(&self, network: &Network, value: Value) -> &Part {
-        match stored(&network.places, value) {
+    fn value(&self, places: &[Place], value: Value) -> &Part {
+        match stored(places, value) {
             Value::Input => &self.x,
             Value::Of(layer) => &self.values[layer],
         }
@@ -319,12 +402,9 @@ impl GpuPlan {
         &self.d_input
     }
 
-    fn len(&self, network: &Network, value: Value) -> usize {
-        let shape = match value {
-            Value::Input => &network.spec().input,
-            Value::Of(layer) => &network.places[layer].shape,
-        };
-        self.samples * shape.iter().product::<usize>()
+    /// The numbers of the output, with what rounded the batch up.
+    pub fn output_len(&self, layers: Layers<'_>) -> usize {
+        len_of(layers, &self.extent, Value::Of(layers.places.len() - 1))
     }
 
     fn io<'a>(
@@ -334,16 +414,21 @@ impl GpuPlan {
         name: &'a str,
         training: bool,
     ) -> Io<'a> {
-        let network = shared.network;
-        let layout = network.layout();
-        let place = &network.places[layer];
-        let x = self.value(network, before(layer));
+        let layers = shared.layers;
+        let layout = layers.layout;
+        let place = &layers.places[layer];
+        let x = self.value(layers.places, before(layer));
         Io {
             gpu: shared.gpu,
             name,
-            samples: self.samples,
-            x_len: self.len(network, before(layer)),
-            y_len: self.len(network, Value::Of(layer)),
+            samples: self.extent.rows(place.reads),
+            extent: &self.extent,
+            graph: self.graph.as_ref(),
+            fire: self.fire.as_ref().map(|fire| &fire.part),
+            layout,
+            sparse: is_sparse(layers, &self.extent, before(layer)),
+            x_len: len_of(layers, &self.extent, before(layer)),
+            y_len: len_of(layers, &self.extent, Value::Of(layer)),
             params: shared.params,
             master: shared.master,
             grads: shared.grads,
@@ -352,21 +437,22 @@ impl GpuPlan {
                 .tensors
                 .clone()
                 .map(|range| !range.is_empty() && !layout.is_frozen(range)),
+            wants_edges: false,
             x,
-            other: place.with.map_or(x, |with| self.value(network, with)),
+            other: place.with.map_or(x, |with| self.value(layers.places, with)),
             d_other: None,
             adds: [false; 2],
             y: &self.values[layer],
             saved: &self.saved[layer],
             fixed: &shared.fixed[layer],
             keys: &self.keys,
-            key_at: KEY_WORDS * keys_before(network, layer),
+            key_at: KEY_WORDS * keys_before(layers, layer),
             training,
         }
     }
 
-    fn name(network: &Network, layer: usize) -> String {
-        format!("{layer}.{}", network.spec().layers[layer].kind())
+    fn name(layers: Layers<'_>, layer: usize) -> String {
+        format!("{layer}.{}", layers.places[layer].kind)
     }
 
     pub fn record_forward(
@@ -375,8 +461,8 @@ impl GpuPlan {
         recording: &mut Recording,
         training: bool,
     ) -> Result<()> {
-        let network = shared.network;
-        let len = network.layout().len();
+        let layers = shared.layers;
+        let len = layers.layout.len();
         if shared.half && len > 0 {
             recording.dispatch(
                 shared.gpu,
@@ -389,21 +475,21 @@ impl GpuPlan {
             )?;
         }
         for step in &self.walks[0].forward {
-            let name = Self::name(network, step.layer);
+            let name = Self::name(layers, step.layer);
             let io = self.io(shared, step.layer, &name, training);
-            record_of(&network.places[step.layer], step.layer)?.forward(recording, &io)?;
+            record_of(&layers.places[step.layer], step.layer)?.forward(recording, &io)?;
         }
         Ok(())
     }
 
     /// What the network's penalty on its parameters adds to the gradient and to the loss.
     pub fn record_penalty(&self, shared: &Shared<'_>, recording: &mut Recording) -> Result<()> {
-        let Some(sparsity) = &shared.network.spec().sparsity else {
+        let Some(sparsity) = shared.sparsity else {
             return Ok(());
         };
-        for (layer, place) in shared.network.places.iter().enumerate() {
+        for (layer, place) in shared.layers.places.iter().enumerate() {
             if let Some(record) = place.layer.record() {
-                let name = Self::name(shared.network, layer);
+                let name = Self::name(shared.layers, layer);
                 let io = self.io(shared, layer, &name, true);
                 record.penalty(recording, &io, sparsity, &self.losses)?;
             }
@@ -413,9 +499,9 @@ impl GpuPlan {
 
     /// Running statistics follow the step.
     pub fn record_absorb(&self, shared: &Shared<'_>, recording: &mut Recording) -> Result<()> {
-        for (layer, place) in shared.network.places.iter().enumerate() {
+        for (layer, place) in shared.layers.places.iter().enumerate() {
             if let Some(record) = place.layer.record() {
-                let name = Self::name(shared.network, layer);
+                let name = Self::name(shared.layers, layer);
                 record.absorb(recording, &self.io(shared, layer, &name, true))?;
             }
         }
@@ -437,8 +523,27 @@ impl GpuPlan {
         recording: &mut Recording,
         wants_input: bool,
     ) -> Result<()> {
+        if wants_input {
+            self.record_zero_edges(shared, recording)?;
+        }
         for step in &self.walks[usize::from(wants_input)].backward {
-            self.record_step(shared, recording, step)?;
+            self.record_step(shared, recording, step, wants_input)?;
+        }
+        Ok(())
+    }
+
+    /// The gradients of edges' weights and features, which layers add to, begin at 0.
+    fn record_zero_edges(&self, shared: &Shared<'_>, recording: &mut Recording) -> Result<()> {
+        let Some(graph) = &self.graph else {
+            return Ok(());
+        };
+        let io = self.io(shared, 0, "edges", true);
+        for part in [&graph.d_edge_weights, &graph.d_edge_features] {
+            io.zero(
+                recording,
+                (part.bytes / real_bytes(shared.half)) as usize,
+                part,
+            )?;
         }
         Ok(())
     }
@@ -448,11 +553,13 @@ impl GpuPlan {
         shared: &Shared<'_>,
         recording: &mut Recording,
         step: &Derive,
+        wants_input: bool,
     ) -> Result<()> {
-        let place = &shared.network.places[step.layer];
+        let place = &shared.layers.places[step.layer];
         let record = record_of(place, step.layer)?;
-        let name = Self::name(shared.network, step.layer);
+        let name = Self::name(shared.layers, step.layer);
         let mut io = self.io(shared, step.layer, &name, true);
+        io.wants_edges = wants_input;
         io.d_other = step.d_other.map(|onto| self.d_value(onto));
         let adds = [step.d_x, step.d_other].map(|d| d.is_some_and(|d| d.adds));
         let d_y = &self.d_values[step.y];
@@ -470,7 +577,7 @@ impl GpuPlan {
 }
 
 /// Random keys of the layers before one.
-fn keys_before(network: &Network, layer: usize) -> usize {
-    let earlier = network.places[..layer].iter();
-    earlier.filter(|p| p.layer.random_index().is_some()).count()
+fn keys_before(layers: Layers<'_>, layer: usize) -> usize {
+    let earlier = layers.places[..layer].iter();
+    earlier.filter(|p| p.layer.draws().is_some()).count()
 }

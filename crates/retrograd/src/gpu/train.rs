@@ -1,18 +1,22 @@
 //! Training steps: native (all on the device) and hybrid (the optimizer on the CPU).
 
+use std::borrow::Cow;
+
 use super::kernels::{LOSS, OPTIMIZER};
 use super::layer::flag;
 use super::loss_image;
-use super::network::{GpuNetwork, Planned};
+use super::network::{GpuNetwork, Planned, Taken};
 use super::optimizer::{GpuOptimizer, StepConstants};
 use super::plan::{GpuPlan, STEP_BYTES, Shared, StepKey, key_words};
 use super::precision::to_device;
+use super::recorded::Recorded;
 use super::recording::{Part, Recording, finish_with_download};
 use super::status::{SLOTS, Status, StepLoss};
 use crate::optim::{self, Optimizer};
+use crate::plan::Input;
 use crate::rng::Key;
 use crate::train::Clip;
-use crate::{Error, Loss, Model, Pass, Result, Target};
+use crate::{Error, Loss, Pass, Result, Target};
 
 /// What a step is given beside its batch.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +50,24 @@ impl Default for GpuTrainOptions {
 const UPDATE: usize = 1024;
 const NORM: usize = 4096;
 
+/// A target as the device takes it. Where a batch was rounded up, what was added has weight 0.
+fn padded<'t>(target: &'t Target<f32>, taken: &Taken, outputs: usize) -> Cow<'t, Target<f32>> {
+    if outputs == taken.outputs || taken.outputs == 0 {
+        return Cow::Borrowed(target);
+    }
+    let count = target.values.len().max(target.classes.len());
+    let all = outputs * count / taken.outputs;
+    let mut target = target.clone();
+    let mut weights = target.weights.take().unwrap_or_else(|| vec![1.0; count]);
+    weights.resize(all, 0.0);
+    match target.classes.is_empty() {
+        true => target.values.resize(all, 0.0),
+        false => target.classes.resize(all, 0),
+    }
+    target.weights = Some(weights);
+    Cow::Owned(target)
+}
+
 /// A distinct number for every loss and form of target.
 fn loss_kind(loss: Loss) -> u8 {
     match loss {
@@ -69,8 +91,7 @@ fn record_loss(
     weighted: bool,
     rows: usize,
 ) -> Result<usize> {
-    let network = shared.network;
-    let outputs = plan.samples * network.output_len();
+    let outputs = plan.output_len(shared.layers);
     let constants = [
         ("KIND", f64::from(loss_kind(loss).min(3))),
         ("WEIGHTED", flag(weighted)),
@@ -126,7 +147,7 @@ fn record_update(
     growth: Option<u32>,
 ) -> Result<()> {
     let gpu = shared.gpu;
-    let len = shared.network.layout().len();
+    let len = shared.layers.layout.len();
     let pieces = len.div_ceil(NORM).max(1);
     recording.dispatch(
         gpu,
@@ -152,7 +173,7 @@ fn record_update(
         [b] => [b, &plan.spare[0]],
         [m, v, ..] => [m, v],
     };
-    for (i, range) in shared.network.layout().trainable().enumerate() {
+    for (i, range) in shared.layers.layout.trainable().enumerate() {
         let sizes = [
             ("first", range.start),
             ("end", range.end),
@@ -190,7 +211,7 @@ fn encode(
     step: &StepKey,
     constants: &StepConstants,
     key: Key,
-    x: &[f32],
+    x: &Input<'_, f32>,
     target: &Target<f32>,
     times: Option<&wgpu::QuerySet>,
 ) -> Result<(wgpu::CommandEncoder, usize)> {
@@ -203,7 +224,9 @@ fn encode(
     } = planned;
     let gpu = shared.gpu;
     let mut encoder = gpu.device.create_command_encoder(&Default::default());
-    let words = key_words(shared.network, key);
+    let words = key_words(shared.layers, key);
+    // Graphs are there already.
+    let sent = if x.batch.is_some() { &[] } else { x.values };
     let values: &[u8] = if target.classes.is_empty() {
         bytemuck::cast_slice(&target.values)
     } else {
@@ -219,7 +242,7 @@ fn encode(
     let pieces = [
         (0, constants.bytes()),
         (plan.keys.offset, bytemuck::cast_slice(&words)),
-        (plan.x.offset, to_device(shared.half, x, scratch)),
+        (plan.x.offset, to_device(shared.half, sent, scratch)),
         (plan.target.offset, values),
         (plan.weights.offset, weights),
     ];
@@ -244,21 +267,20 @@ fn loss_scale(loss: Loss, target: &Target<f32>) -> f32 {
     }
 }
 
-impl GpuNetwork {
-    fn check_target(&self, samples: usize, loss: Loss, target: &Target<f32>) -> Result<()> {
-        loss.check(samples * self.network.output_len(), target)
-    }
-
+impl<M: Recorded> GpuNetwork<M> {
     /// Loss and gradients of a batch, which stay on the device: one submit, one wait for the loss.
     pub fn loss_and_gradients(
         &mut self,
-        x: &[f32],
+        x: &M::Given,
         target: &Target<f32>,
         loss: Loss,
         options: &GpuTrainOptions,
     ) -> Result<f64> {
-        let samples = self.samples(x)?;
-        self.check_target(samples, loss, target)?;
+        let taken = self.take(x)?;
+        loss.check(taken.outputs, target)?;
+        let share = loss_scale(loss, target);
+        let outputs = self.padded_outputs(&taken)?;
+        let target = &*padded(target, &taken, outputs);
         let weighted = target.weights.is_some();
         let rows = target.classes.len();
         let key = (loss_kind(loss), weighted, GRADIENTS - rows as u64);
@@ -267,7 +289,8 @@ impl GpuNetwork {
             self.status.flush(&self.gpu)?;
         }
         let scale = self.loss_scale();
-        let planned = self.plan(samples)?;
+        let input = self.network.input_of(x);
+        let planned = self.plan(&taken)?;
         let (shared, plan) = (&planned.shared, &mut *planned.plan);
         if !plan.steps.contains_key(&key) {
             let mut recording = Recording::new(shared.half);
@@ -278,28 +301,34 @@ impl GpuNetwork {
             plan.record_unscale(shared, &mut recording)?;
             plan.steps.insert(key, recording);
         }
-        let constants = StepConstants::loss(loss_scale(loss, target), scale);
+        let constants = StepConstants::loss(share, scale);
         let losses = plan.losses.clone();
-        let (encoder, sent) = encode(planned, &key, &constants, options.key, x, target, None)?;
+        let (encoder, sent) = encode(planned, &key, &constants, options.key, &input, target, None)?;
         let pieces = if loss == Loss::CrossEntropy {
             rows.div_ceil(64)
         } else {
-            (samples * self.network.output_len()).div_ceil(1024)
+            outputs.div_ceil(1024)
         };
         let parts = finish_with_download(&self.gpu, encoder, &losses, pieces);
         self.ring.submitted(sent);
         let parts = parts?;
-        self.set_taped(samples);
+        self.set_taped(taken);
         self.absorbed += 1;
         self.input_scale = scale;
         Ok(parts.iter().map(|&part| f64::from(part)).sum())
+    }
+
+    /// The numbers of a batch's output on the device, with what rounds it up.
+    fn padded_outputs(&mut self, taken: &Taken) -> Result<usize> {
+        let planned = self.plan(taken)?;
+        Ok(planned.plan.output_len(planned.shared.layers))
     }
 
     /// Loss and gradients, brought back. In mixed precision a gradient that overflowed is computed
     /// again with half the loss scale, until it is finite or nothing is left to halve.
     pub(crate) fn bring_gradients(
         &mut self,
-        x: &[f32],
+        x: &M::Given,
         target: &Target<f32>,
         loss: Loss,
         options: &GpuTrainOptions,
@@ -331,7 +360,7 @@ impl GpuNetwork {
     /// its gradient, which goes up, and the parameters' is brought back.
     pub(crate) fn bring_gradients_through(
         &mut self,
-        x: &[f32],
+        x: &M::Given,
         options: &GpuTrainOptions,
         evaluate: impl FnOnce(&[f32], &mut [f32]) -> f64,
     ) -> Result<(f64, Vec<f32>)> {
@@ -342,7 +371,7 @@ impl GpuNetwork {
             return Ok((value, vec![0.0; self.network.layout().len()]));
         }
         self.backward_batch(&d_output)?;
-        self.absorb_batch(x.len() / self.network.input_len())?;
+        self.absorb_batch()?;
         let grads = match options.compress_gradients {
             true => self.gradients_f16()?,
             false => self.gradients()?,
@@ -351,9 +380,10 @@ impl GpuNetwork {
     }
 
     /// Running statistics follow the last forward for training.
-    fn absorb_batch(&mut self, samples: usize) -> Result<()> {
+    fn absorb_batch(&mut self) -> Result<()> {
         const ABSORB: StepKey = (u8::MAX, false, GRADIENTS);
-        let planned = self.plan(samples)?;
+        let taken = self.taped()?;
+        let planned = self.plan(&taken)?;
         let (shared, plan) = (&planned.shared, &mut *planned.plan);
         if !plan.steps.contains_key(&ABSORB) {
             let mut recording = Recording::new(shared.half);
@@ -374,7 +404,7 @@ impl GpuNetwork {
     /// sent back. Returns the loss.
     pub fn train_step_with_options(
         &mut self,
-        x: &[f32],
+        x: &M::Given,
         target: &Target<f32>,
         loss: Loss,
         optimizer: &mut Optimizer<f32>,
@@ -419,7 +449,7 @@ impl GpuNetwork {
     /// A hybrid step with the optimizer's own rate and no clipping.
     pub fn train_step(
         &mut self,
-        x: &[f32],
+        x: &M::Given,
         target: &Target<f32>,
         loss: Loss,
         optimizer: &mut Optimizer<f32>,
@@ -430,7 +460,7 @@ impl GpuNetwork {
     /// A native step with the optimizer's own rate and no clipping.
     pub fn train_step_gpu_native(
         &mut self,
-        x: &[f32],
+        x: &M::Given,
         target: &Target<f32>,
         loss: Loss,
         optimizer: &mut GpuOptimizer,
@@ -448,19 +478,19 @@ impl GpuNetwork {
     /// waiting. Its loss comes later, from [`GpuNetwork::losses`].
     pub fn train_step_gpu_native_with_options(
         &mut self,
-        x: &[f32],
+        x: &M::Given,
         target: &Target<f32>,
         loss: Loss,
         optimizer: &mut GpuOptimizer,
         options: &GpuTrainOptions,
     ) -> Result<()> {
-        let samples = self.samples(x)?;
-        self.check_target(samples, loss, target)?;
+        let taken = self.take(x)?;
+        loss.check(taken.outputs, target)?;
         self.status.advance(&self.gpu)?;
         self.check_failure(options)?;
         let (encoder, sent) =
-            self.encode_native(samples, x, target, loss, optimizer, options, None)?;
-        self.submit_native(encoder, sent, optimizer, samples);
+            self.encode_native(&taken, x, target, loss, optimizer, options, None)?;
+        self.submit_native(encoder, sent, optimizer, taken);
         self.gpu.check()
     }
 
@@ -470,7 +500,7 @@ impl GpuNetwork {
         mut encoder: wgpu::CommandEncoder,
         sent: usize,
         optimizer: &mut GpuOptimizer,
-        samples: usize,
+        taken: Taken,
     ) {
         let staging = self.status.copy(&mut encoder);
         let submission = self.gpu.submit(encoder);
@@ -478,7 +508,7 @@ impl GpuNetwork {
         self.status.submitted(submission, staging);
         self.device_ahead = true;
         optimizer.count_step();
-        self.set_taped(samples);
+        self.set_taped(taken);
         self.absorbed += 1;
     }
 
@@ -499,14 +529,17 @@ impl GpuNetwork {
     /// Encodes a native step, its upload before it, with a pass per kernel where it is timed.
     pub(crate) fn encode_native(
         &mut self,
-        samples: usize,
-        x: &[f32],
+        taken: &Taken,
+        x: &M::Given,
         target: &Target<f32>,
         loss: Loss,
         optimizer: &mut GpuOptimizer,
         options: &GpuTrainOptions,
         times: Option<&wgpu::QuerySet>,
     ) -> Result<(wgpu::CommandEncoder, usize)> {
+        let share = loss_scale(loss, target);
+        let outputs = self.padded_outputs(taken)?;
+        let target = &*padded(target, taken, outputs);
         let weighted = target.weights.is_some();
         let rows = target.classes.len();
         let key = (loss_kind(loss), weighted, optimizer.id);
@@ -519,7 +552,8 @@ impl GpuNetwork {
         self.status.send_scale(&self.gpu);
         let norms = self.norms.clone();
         let growth = self.status.scale.map(|scale| scale.growth_interval);
-        let planned = self.plan(samples)?;
+        let input = self.network.input_of(x);
+        let planned = self.plan(taken)?;
         let (shared, plan, status) = (&planned.shared, &mut *planned.plan, planned.status);
         if !plan.steps.contains_key(&key) {
             let mut recording = Recording::new(shared.half);
@@ -550,7 +584,7 @@ impl GpuNetwork {
         };
         let scale_at = if shared.half { slot } else { SLOTS };
         let lr = options.lr.unwrap_or(optimizer.spec().lr());
-        let constants = StepConstants::loss(loss_scale(loss, target), 1.0).with_optimizer(
+        let constants = StepConstants::loss(share, 1.0).with_optimizer(
             optimizer.spec(),
             optimizer.steps() + 1,
             lr,
@@ -558,21 +592,29 @@ impl GpuNetwork {
             [slot, before, scale_at].map(|at| at as u32),
             (status.left_out(), status.unknown()),
         );
-        encode(planned, &key, &constants, options.key, x, target, times)
+        encode(
+            planned,
+            &key,
+            &constants,
+            options.key,
+            &input,
+            target,
+            times,
+        )
     }
 
     /// The time that every kernel of a native step takes on the device, in order, in seconds: the
     /// step is made, and waited for. An error where the adapter has no timestamps.
     pub fn profile_native_step(
         &mut self,
-        x: &[f32],
+        x: &M::Given,
         target: &Target<f32>,
         loss: Loss,
         optimizer: &mut GpuOptimizer,
         options: &GpuTrainOptions,
     ) -> Result<Vec<(String, f64)>> {
-        let samples = self.samples(x)?;
-        self.check_target(samples, loss, target)?;
+        let taken = self.take(x)?;
+        loss.check(taken.outputs, target)?;
         if !self.gpu.timestamps {
             return Err(Error::Gpu {
                 what: "the adapter has no timestamps".into(),
@@ -582,8 +624,10 @@ impl GpuNetwork {
         // Recorded and compiled before anything is timed.
         self.train_step_gpu_native_with_options(x, target, loss, optimizer, options)?;
         self.finish()?;
-        let key = (loss_kind(loss), target.weights.is_some(), optimizer.id);
-        let plan = self.plan(samples)?.plan;
+        let outputs = self.padded_outputs(&taken)?;
+        let weighted = padded(target, &taken, outputs).weights.is_some();
+        let key = (loss_kind(loss), weighted, optimizer.id);
+        let plan = self.plan(&taken)?.plan;
         let labels: Vec<String> = plan.steps[&key].labels().map(String::from).collect();
         let count = 2 * labels.len() as u32;
         let gpu = std::sync::Arc::clone(&self.gpu);
@@ -597,9 +641,9 @@ impl GpuNetwork {
         let resolved = gpu.buffer("timestamps", bytes, usage)?;
         let times = Some(&queries);
         let (mut encoder, sent) =
-            self.encode_native(samples, x, target, loss, optimizer, options, times)?;
+            self.encode_native(&taken, x, target, loss, optimizer, options, times)?;
         encoder.resolve_query_set(&queries, 0..count, &resolved, 0);
-        self.submit_native(encoder, sent, optimizer, samples);
+        self.submit_native(encoder, sent, optimizer, taken);
         let part = Part::whole(&resolved);
         let words = super::recording::download(&gpu, &Part { bytes, ..part })?;
         let ticks: &[u64] = &bytemuck::pod_collect_to_vec::<f32, u64>(&words);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    Choice, Gpu, GpuNetwork, GpuOptimizer, GpuTrainOptions, LossScale, Precision, StepLoss,
+    Choice, Gpu, GpuNetwork, GpuOptimizer, GpuTrainOptions, GpuVerifier, LossScale, Precision,
+    Recorded, StepLoss,
 };
 use crate::loss_image::ImageLoss;
 use crate::network::Network;
@@ -11,11 +12,12 @@ use crate::optim::Optimizer;
 use crate::train::{
     Accelerator, Arrived, Carried, CarriedScale, Clip, Example, Mode, Placement, Start,
 };
-use crate::{Loss, Model, Pass, Result};
+use crate::verify::Device;
+use crate::{Loss, Pass, Result};
 
 /// Trains a network on a device, native or hybrid, for [`crate::train::Session::fit`].
-pub struct GpuTrainer {
-    network: GpuNetwork,
+pub struct GpuTrainer<M: Recorded = Network> {
+    network: GpuNetwork<M>,
     /// The optimizer of native mode.
     optimizer: Option<GpuOptimizer>,
     /// Hybrid: gradients come back as 16-bit floats, with error feedback.
@@ -25,13 +27,13 @@ pub struct GpuTrainer {
     image_loss: Option<ImageLoss>,
 }
 
-impl GpuTrainer {
+impl<M: Recorded + 'static> GpuTrainer<M> {
     /// Takes up a run where a placement says that a GPU computes its steps.
     pub(crate) fn placed(
-        network: &Network,
+        network: &M,
         placement: &Placement,
         start: &Start<'_>,
-    ) -> Result<Option<Box<dyn Accelerator<Network>>>> {
+    ) -> Result<Option<Box<dyn Accelerator<M>>>> {
         let Placement::Gpu {
             adapter,
             mode,
@@ -58,7 +60,7 @@ impl GpuTrainer {
         mode: Mode,
         precision: Precision,
         compress: bool,
-        network: &Network,
+        network: &M,
         params: &[f32],
         optimizer: &Optimizer<f32>,
     ) -> Result<Self> {
@@ -71,7 +73,7 @@ impl GpuTrainer {
         mode: Mode,
         precision: Precision,
         compress: bool,
-        network: &Network,
+        network: &M,
         params: &[f32],
         optimizer: &Optimizer<f32>,
     ) -> Result<Self> {
@@ -124,7 +126,7 @@ fn arrived(losses: Vec<StepLoss>) -> Vec<Arrived> {
     losses.into_iter().map(arrived).collect()
 }
 
-impl Accelerator<Network> for GpuTrainer {
+impl<M: Recorded + 'static> Accelerator<M> for GpuTrainer<M> {
     fn name(&self) -> String {
         let adapter = self.network.gpu().description();
         let precision = match self.network.precision() {
@@ -145,7 +147,7 @@ impl Accelerator<Network> for GpuTrainer {
         &mut self,
         params: &[f32],
         loss: Loss,
-        example: &Example<Network>,
+        example: &Example<M>,
         pass: &Pass,
         grads: &mut [f32],
     ) -> Result<f64> {
@@ -155,7 +157,7 @@ impl Accelerator<Network> for GpuTrainer {
             ..Default::default()
         };
         self.network.sync_weights_from_cpu(params)?;
-        let (x, target) = (&example.input, &example.target);
+        let (x, target) = (M::given(&example.input), &example.target);
         let (value, brought) = match &mut self.image_loss {
             None => self.network.bring_gradients(x, target, loss, &options)?,
             Some(terms) => {
@@ -174,7 +176,7 @@ impl Accelerator<Network> for GpuTrainer {
     fn step(
         &mut self,
         loss: Loss,
-        example: &Example<Network>,
+        example: &Example<M>,
         pass: &Pass,
         clip: &Clip,
         lr: f64,
@@ -192,7 +194,7 @@ impl Accelerator<Network> for GpuTrainer {
             ..Default::default()
         };
         let optimizer = self.optimizer.as_mut().expect("native mode");
-        let (x, target) = (&example.input, &example.target);
+        let (x, target) = (M::given(&example.input), &example.target);
         self.network
             .train_step_gpu_native_with_options(x, target, loss, optimizer, &options)?;
         Ok(arrived)
@@ -202,7 +204,7 @@ impl Accelerator<Network> for GpuTrainer {
         &mut self,
         params: &mut Vec<f32>,
         optimizer: &mut Optimizer<f32>,
-        model: &mut Network,
+        model: &mut M,
     ) -> Result<Vec<Arrived>> {
         let mut losses = Vec::new();
         if let Some(own) = &self.optimizer {
@@ -220,7 +222,7 @@ impl Accelerator<Network> for GpuTrainer {
         Ok(losses)
     }
 
-    fn restart(&mut self, model: &Network, start: &Start<'_>) -> Result<()> {
+    fn restart(&mut self, model: &M, start: &Start<'_>) -> Result<()> {
         let gpu = Arc::clone(self.network.gpu());
         let (mode, precision) = (self.mode(), self.network.precision());
         let (params, optimizer) = (start.params, start.optimizer);
@@ -229,6 +231,14 @@ impl Accelerator<Network> for GpuTrainer {
         let image_loss = self.image_loss.take();
         *self = begun.with_image_loss(image_loss)?.carry_on(start.carried)?;
         Ok(())
+    }
+
+    fn verifier(&self) -> Option<Box<dyn Device<M>>> {
+        let precision = self.network.precision();
+        Some(Box::new(GpuVerifier::with_precision(
+            self.network.gpu(),
+            precision,
+        )))
     }
 
     fn carried(&mut self) -> Result<Carried> {

@@ -1,13 +1,16 @@
 //! The GPU as the f32 side of the verifier's chain.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Gpu, GpuNetwork, GpuOptimizer, GpuTrainOptions, LossScale, Precision};
-use crate::network::Network;
+use super::{
+    Choice, Gpu, GpuNetwork, GpuOptimizer, GpuTrainOptions, LossScale, Precision, Recorded,
+};
 use crate::scalar::cast;
 use crate::train::Clip;
-use crate::verify::{BundleOptimizer, Device, Evaluation, Granted, Link, Subject, Trajectory};
-use crate::{Result, Target};
+use crate::verify::{
+    BundleOptimizer, Cpu, Device, Evaluation, Granted, Link, On, Subject, Trajectory,
+};
+use crate::{Model, Result, Target};
 
 /// Computes networks on a device for [`crate::verify::check_on`].
 pub struct GpuVerifier {
@@ -15,7 +18,33 @@ pub struct GpuVerifier {
     precision: Precision,
 }
 
+/// The device that models are checked on where no adapter is named: opened once, so that kernels are
+/// compiled once.
+static SHARED: Mutex<Option<Arc<Gpu>>> = Mutex::new(None);
+
+/// A subject on a device: the model, its batch and its target.
+type Put<M> = (GpuNetwork<M>, <M as Model>::Input<f32>, Target<f32>);
+
 impl GpuVerifier {
+    /// What computes a model of layers on the CPU, or on the adapter that is chosen where none is
+    /// named.
+    pub(crate) fn on<M: Recorded>(on: On) -> Result<Box<dyn Device<M>>> {
+        let On::Gpu(precision) = on else {
+            return Ok(Box::new(Cpu));
+        };
+        Ok(Box::new(Self::with_precision(&Self::shared()?, precision)))
+    }
+
+    pub(crate) fn shared() -> Result<Arc<Gpu>> {
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gpu) = &*shared {
+            return Ok(Arc::clone(gpu));
+        }
+        let gpu = Gpu::open(&Choice::Auto)?;
+        *shared = Some(Arc::clone(&gpu));
+        Ok(gpu)
+    }
+
     /// On that device.
     pub fn new(gpu: &Arc<Gpu>) -> Self {
         Self::with_precision(gpu, Precision::F32)
@@ -29,7 +58,7 @@ impl GpuVerifier {
         }
     }
 
-    fn put(&self, subject: &Subject<'_, Network>) -> Result<(GpuNetwork, Vec<f32>, Target<f32>)> {
+    fn put<M: Recorded>(&self, subject: &Subject<'_, M>) -> Result<Put<M>> {
         let params: Vec<f32> = cast(&subject.params);
         let network = match self.precision {
             Precision::F32 => GpuNetwork::new(&self.gpu, subject.model, &params)?,
@@ -38,11 +67,12 @@ impl GpuVerifier {
                 GpuNetwork::mixed(&self.gpu, subject.model, &params, scale)?
             }
         };
-        Ok((network, cast(&subject.input), subject.target.cast()))
+        let input = subject.model.cast_input(&subject.input);
+        Ok((network, input, subject.target.cast()))
     }
 }
 
-impl Device<Network> for GpuVerifier {
+impl<M: Recorded> Device<M> for GpuVerifier {
     fn link(&self) -> Link {
         Link::Gpu
     }
@@ -54,14 +84,15 @@ impl Device<Network> for GpuVerifier {
         }
     }
 
-    fn evaluate(&mut self, subject: &Subject<'_, Network>) -> Result<Evaluation<f64>> {
+    fn evaluate(&mut self, subject: &Subject<'_, M>) -> Result<Evaluation<f64>> {
         let (mut network, x, target) = self.put(subject)?;
-        let output = network.forward_batch_training(&x, &subject.pass)?;
+        let x = M::given(&x);
+        let output = network.forward_batch_training(x, &subject.pass)?;
         let options = GpuTrainOptions {
             key: subject.pass.key,
             ..Default::default()
         };
-        let (loss, d_params) = network.bring_gradients(&x, &target, subject.loss, &options)?;
+        let (loss, d_params) = network.bring_gradients(x, &target, subject.loss, &options)?;
         Ok(Evaluation {
             output: cast(&output),
             loss,
@@ -72,11 +103,12 @@ impl Device<Network> for GpuVerifier {
 
     fn trajectory(
         &mut self,
-        subject: &Subject<'_, Network>,
+        subject: &Subject<'_, M>,
         optimizer: &BundleOptimizer,
         steps: usize,
     ) -> Result<Trajectory<f64>> {
         let (mut network, x, target) = self.put(subject)?;
+        let x = M::given(&x);
         let mut state = GpuOptimizer::new(&network, optimizer.spec)?;
         let options = GpuTrainOptions {
             clip: Clip {
@@ -89,7 +121,7 @@ impl Device<Network> for GpuVerifier {
         let mut trajectory = Trajectory::default();
         while trajectory.losses.len() < steps {
             network.train_step_gpu_native_with_options(
-                &x,
+                x,
                 &target,
                 subject.loss,
                 &mut state,

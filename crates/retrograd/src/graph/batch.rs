@@ -19,7 +19,7 @@ pub enum Features {
 }
 
 impl Features {
-    fn pattern(&self) -> Option<&Pattern> {
+    pub(crate) fn pattern(&self) -> Option<&Arc<Pattern>> {
         match self {
             Features::Dense(_) => None,
             Features::Sparse(pattern) | Features::Ids(pattern) => Some(pattern),
@@ -209,6 +209,12 @@ impl<T: Scalar> GraphBatch<T> {
         &self.pairs
     }
 
+    /// The same, to hold on to.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn shared_pairs(&self) -> &Arc<Vec<[u32; 2]>> {
+        &self.pairs
+    }
+
     /// Numbers per node, or the size of the vocabulary.
     pub fn width(&self) -> usize {
         match &self.features {
@@ -312,7 +318,7 @@ impl<T: Scalar> GraphBatch<T> {
                 Features::Sparse(pattern) | Features::Ids(pattern) => pattern,
                 Features::Dense(_) => Arc::new(Pattern::empty()),
             };
-            let patterns = batches.filter_map(|b| b.features.pattern());
+            let patterns = batches.filter_map(|b| Some(&**b.features.pattern()?));
             Arc::make_mut(&mut pattern).stack(patterns, false);
             self.features = match first.features {
                 Features::Sparse(_) => Features::Sparse(pattern),
@@ -433,7 +439,7 @@ mod tests {
         batch.set_ids(&[2, 2, 3, 0]).unwrap();
         assert!(batch.set_ids(&[2, 2, 3, 4]).is_err());
         let ids = Features::pattern(batch.features()).unwrap();
-        assert_eq!(ids, &Pattern::one_per_row(4, &[2, 2, 3, 0]));
+        assert_eq!(**ids, Pattern::one_per_row(4, &[2, 2, 3, 0]));
         let sparse = |f: u32| GraphBatch::sparse(pair(), 3, &[1, 0], &[f, 2], &[0.5_f32, 2.0]);
         let (a, b) = (sparse(0).unwrap(), sparse(1).unwrap());
         batch.fill([&a, &b].into_iter()).unwrap();

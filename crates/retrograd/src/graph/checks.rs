@@ -19,7 +19,11 @@ fn options() -> Options {
 }
 
 pub(super) fn passes<M: Model>(subject: &Subject<'_, M>) {
-    let report = verify::check_on(subject, &mut verify::Cpu, &options()).unwrap();
+    passes_on(subject, &mut verify::Cpu);
+}
+
+pub(super) fn passes_on<M: Model>(subject: &Subject<'_, M>, device: &mut dyn verify::Device<M>) {
+    let report = verify::check_on(subject, device, &options()).unwrap();
     // Adam divides by the size of the gradient: where that is rounding alone (the bias before a
     // layer norm), its trajectory is not defined, and the verifier says so. Nothing else may be
     // left unchecked.
@@ -163,10 +167,9 @@ fn a_skip_cannot_read_sparse_features() {
     assert!(message.contains("layers[2] (add)"), "{message}");
 }
 
-#[test]
-fn every_layer_passes_the_whole_chain_on_isolated_nodes_self_loops_and_empty_graphs() {
+fn every_layer_passes_on(mut check: impl FnMut(&Subject<'_, GraphNetwork>)) {
     for &(json, sparse) in SPECS {
-        for sparse in [false, sparse] {
+        for sparse in [false, true].into_iter().filter(|s| !s || sparse) {
             let network = GraphNetwork::new(&spec(json)).unwrap();
             let (batch, target) = batch_for(&network, sparse);
             let mut params = network.init(3);
@@ -177,9 +180,22 @@ fn every_layer_passes_the_whole_chain_on_isolated_nodes_self_loops_and_empty_gra
                 .for_each(|p| *p += 0.1 * stream.normal() as f32);
             let loss = Loss::Mse;
             let subject = Subject::new(json, &network, &params, &batch, &target, loss).unwrap();
-            passes(&subject);
+            check(&subject);
         }
     }
+}
+
+#[test]
+fn every_layer_passes_the_whole_chain_on_isolated_nodes_self_loops_and_empty_graphs() {
+    every_layer_passes_on(passes);
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn every_layer_passes_the_whole_chain_on_a_gpu() {
+    let gpu = crate::gpu::Gpu::open(&crate::gpu::Choice::Auto).unwrap();
+    let mut device = crate::gpu::GpuVerifier::new(&gpu);
+    every_layer_passes_on(|subject| passes_on(subject, &mut device));
 }
 
 /// The faults that graph layers bring, on graphs with isolated nodes, self-loops and an empty one:

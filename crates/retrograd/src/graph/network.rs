@@ -9,6 +9,8 @@ use crate::plan::{
     Input, Layers, Place, Plan, Request, RowsOf, Tape, Value, new_id, set_buffer, wrap_layer,
 };
 use crate::verify::{Bundle, Case, FromBundle};
+#[cfg(feature = "gpu")]
+use crate::verify::{Device, On};
 use crate::{Batch, Buffer, Error, Grads, Layout, Model, Pass, Ready, Result, Scalar};
 use std::ops::Range;
 use std::sync::Arc;
@@ -84,7 +86,7 @@ impl GraphNetwork {
         self
     }
 
-    fn layers(&self) -> Layers<'_> {
+    pub(crate) fn layers(&self) -> Layers<'_> {
         Layers {
             places: &self.places,
             layout: &self.layout,
@@ -141,7 +143,7 @@ impl GraphNetwork {
 
     /// The number of output rows for a batch.
     pub fn output_rows<T: Scalar>(&self, batch: &GraphBatch<T>) -> usize {
-        input(batch).rows(self.rows())
+        Input::of_graphs(batch).rows(self.rows())
     }
 
     /// Whether a batch fits: done once where it is built; kernels trust it.
@@ -249,15 +251,6 @@ impl GraphNetwork {
     }
 }
 
-/// A batch as the layers are given it.
-fn input<T: Scalar>(batch: &GraphBatch<T>) -> Input<'_, T> {
-    Input {
-        values: &batch.values()[..batch.feature_values()],
-        samples: batch.graph().nodes(),
-        batch: Some(batch),
-    }
-}
-
 impl Model for GraphNetwork {
     type Input<T: Scalar> = GraphBatch<T>;
     type Tape<T: Scalar> = GraphTape<T>;
@@ -270,15 +263,18 @@ impl Model for GraphNetwork {
         &mut self.layout
     }
 
-    /// The first one that could not be recorded.
-    fn first_layer(&self) -> String {
-        #[cfg(feature = "gpu")]
-        let has_kernels = |place: &&Place| place.layer.record().is_some();
-        #[cfg(not(feature = "gpu"))]
-        let has_kernels = |_: &&Place| false;
-        let first = self.places.iter().take_while(has_kernels).count();
-        let layer = first.min(self.places.len() - 1);
-        format!("layer {layer}, {},", self.places[layer].kind)
+    #[cfg(feature = "gpu")]
+    fn accelerator(
+        &self,
+        placement: &crate::train::Placement,
+        start: &crate::train::Start<'_>,
+    ) -> Result<Option<Box<dyn crate::train::Accelerator<Self>>>> {
+        crate::gpu::GpuTrainer::placed(self, placement, start)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn verifier(&self, on: On) -> Result<Option<Box<dyn Device<Self>>>> {
+        crate::gpu::GpuVerifier::on(on).map(Some)
     }
 
     fn init(&self, seed: u64) -> Vec<f32> {
@@ -293,7 +289,8 @@ impl Model for GraphNetwork {
         pass: &Pass,
         tape: &mut GraphTape<T>,
     ) {
-        self.layers().forward(params, input(batch), pass, tape);
+        self.layers()
+            .forward(params, Input::of_graphs(batch), pass, tape);
     }
 
     fn output<'t, T: Scalar>(&self, tape: &'t GraphTape<T>) -> &'t [T] {
@@ -309,7 +306,7 @@ impl Model for GraphNetwork {
         d_output: &[T],
         grads: Grads<'_, T>,
     ) {
-        let input = input(batch);
+        let input = Input::of_graphs(batch);
         self.layers()
             .backward(params, input, pass, tape, d_output, grads);
     }
@@ -324,7 +321,7 @@ impl Model for GraphNetwork {
         d_params: &mut [T],
         ready: Ready<'_, T>,
     ) {
-        let input = input(batch);
+        let input = Input::of_graphs(batch);
         self.layers()
             .backward_then(params, input, pass, tape, d_output, d_params, ready);
     }
@@ -359,7 +356,7 @@ impl Model for GraphNetwork {
         pattern: &mut Vec<u32>,
     ) {
         for layer in 0..self.places.len() {
-            let input = input(batch);
+            let input = Input::of_graphs(batch);
             self.layers().pattern(layer, input, tape, pattern);
         }
     }

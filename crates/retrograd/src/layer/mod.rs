@@ -243,9 +243,9 @@ pub(crate) trait Describe {
         false
     }
 
-    /// The stream of random numbers that a step's key gives this layer.
+    /// What a step's key gives this layer its stream of random numbers for, and its number.
     #[cfg(feature = "gpu")]
-    fn random_index(&self) -> Option<u64> {
+    fn draws(&self) -> Option<(&'static str, u64)> {
         None
     }
 

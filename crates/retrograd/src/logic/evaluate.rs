@@ -2,11 +2,15 @@
 
 use serde_json::{Map, Value, json};
 
+#[cfg(feature = "gpu")]
+use super::hard::GpuGrid;
 use super::hard::Program;
 use super::patterns::{self, Goal, LogicData, StartState};
 use super::rule::Rule;
 use super::{BitGrid, BoundaryCondition, HardCircuit, LogicSpec, NGrid};
 use crate::Result;
+#[cfg(feature = "gpu")]
+use crate::gpu::{Choice, Gpu};
 use crate::rng::{Key, Stream};
 
 /// A hard automaton with its random numbers: which cells fire, what a start looks like.
@@ -17,6 +21,9 @@ pub struct Player {
     fire_rate: f64,
     stream: Stream,
     fire: Vec<bool>,
+    /// Where it is played, if not here; the grid is then brought back when it is asked for.
+    #[cfg(feature = "gpu")]
+    on_gpu: Option<GpuGrid>,
 }
 
 impl Player {
@@ -45,6 +52,8 @@ impl Player {
             fire_rate,
             stream,
             fire: Vec::new(),
+            #[cfg(feature = "gpu")]
+            on_gpu: None,
         })
     }
 
@@ -70,17 +79,76 @@ impl Player {
         Ok(player)
     }
 
-    /// One step.
-    pub fn step(&mut self) {
-        if self.fire_rate >= 1.0 {
-            self.grid.step(&self.program, None);
-            return;
+    /// Plays it on a GPU from now on.
+    pub fn play_on(&mut self, adapter: &str, circuit: &HardCircuit) -> Result<()> {
+        #[cfg(feature = "gpu")]
+        {
+            let gpu = Gpu::open(&Choice::parse(adapter))?;
+            let masked = self.fire_rate < 1.0;
+            self.on_gpu = Some(GpuGrid::new(&gpu, circuit, &self.grid, masked)?);
+            Ok(())
         }
+        #[cfg(not(feature = "gpu"))]
+        {
+            let _ = (adapter, circuit);
+            Err(crate::train::no_gpu())
+        }
+    }
+
+    /// Brings the grid back from where it is played.
+    pub fn fetch(&mut self) -> Result<()> {
+        #[cfg(feature = "gpu")]
+        if let Some(on_gpu) = &self.on_gpu {
+            on_gpu.read(&mut self.grid)?;
+        }
+        Ok(())
+    }
+
+    /// Erases a rectangle.
+    pub fn erase(&mut self, place: [usize; 4]) -> Result<()> {
+        self.fetch()?;
+        self.grid.erase(0, place);
+        #[cfg(feature = "gpu")]
+        if let Some(on_gpu) = &mut self.on_gpu {
+            on_gpu.load(&self.grid)?;
+        }
+        Ok(())
+    }
+
+    /// One step, wherever it is played; on a device it is not waited for.
+    pub fn advance(&mut self) -> Result<()> {
+        #[cfg(feature = "gpu")]
+        if self.on_gpu.is_some() {
+            let fire = match self.fire_rate < 1.0 {
+                true => {
+                    self.draw_fire();
+                    Some(&self.fire[..])
+                }
+                false => None,
+            };
+            let on_gpu = self.on_gpu.as_mut().expect("just seen");
+            return on_gpu.step(fire);
+        }
+        self.step();
+        Ok(())
+    }
+
+    /// The cells that fire in the next step.
+    fn draw_fire(&mut self) {
         let cells = self.grid.height() * self.grid.width();
         self.fire.clear();
         for _ in 0..cells {
             self.fire.push(self.stream.uniform() < self.fire_rate);
         }
+    }
+
+    /// One step here.
+    pub fn step(&mut self) {
+        if self.fire_rate >= 1.0 {
+            self.grid.step(&self.program, None);
+            return;
+        }
+        self.draw_fire();
         self.grid.step(&self.program, Some(&self.fire));
     }
 

@@ -21,11 +21,13 @@ use crate::{Error, Result};
 pub const FAMILY: Family = Family {
     train: Some(train),
     run: Some(run),
+    runs_on_gpu: true,
     export: Some(export),
     checks: &[
         Check::of_bundles(against::<LogicCa>),
         Check {
             format: "retrograd-logic-run-1",
+            anywhere: false,
             ..Check::of_bundles(replay)
         },
     ],
@@ -105,16 +107,22 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
     let key = Key::new(options.seed).purpose("run");
     let mut player = Player::of_data(&circuit, data, spec.fire_rate, size, key)?;
     let read = data.read_channels();
+    if let Some(adapter) = &options.device {
+        player.play_on(adapter, &circuit)?;
+    }
     let mut film = vec![player.grid.clone()];
     let live = !filmed && console.animates();
     let mut busy = Duration::ZERO;
     for t in 0..steps {
         let before = Instant::now();
-        player.step();
+        player.advance()?;
+        if filmed || live || t + 1 == steps {
+            player.fetch()?;
+        }
         busy += before.elapsed();
         for (place, from, to) in &damage {
             if (*from..*to).contains(&t) {
-                player.grid.erase(0, *place);
+                player.erase(*place)?;
             }
         }
         if filmed {

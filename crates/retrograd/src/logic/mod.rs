@@ -38,6 +38,8 @@ mod family;
 pub mod fast;
 mod from_png;
 pub mod gates;
+#[cfg(feature = "gpu")]
+mod gpu;
 pub mod grid;
 pub mod hard;
 mod memory;

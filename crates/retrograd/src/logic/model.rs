@@ -26,6 +26,9 @@ pub struct LogicCa {
     pub(super) plan: fast::GatePlan,
     /// Whether the reference may use threads too. The results are the same.
     pub parallel: bool,
+    /// Made for a device when it is first put on one.
+    #[cfg(feature = "gpu")]
+    pub(super) on_device: crate::gpu::OnDevice,
 }
 
 impl LogicCa {
@@ -161,6 +164,8 @@ impl LogicCa {
             spec,
             layout,
             parallel: true,
+            #[cfg(feature = "gpu")]
+            on_device: Default::default(),
         };
         model.plan = fast::GatePlan::new(&model);
         Ok(model)
@@ -231,8 +236,21 @@ impl Model for LogicCa {
         &mut self.layout
     }
 
-    fn first_layer(&self) -> String {
-        "a layer of logic gates".into()
+    #[cfg(feature = "gpu")]
+    fn accelerator(
+        &self,
+        placement: &crate::train::Placement,
+        start: &crate::train::Start<'_>,
+    ) -> Result<Option<Box<dyn crate::train::Accelerator<Self>>>> {
+        crate::gpu::GpuTrainer::placed(self, placement, start)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn verifier(
+        &self,
+        on: crate::verify::On,
+    ) -> Result<Option<Box<dyn crate::verify::Device<Self>>>> {
+        crate::gpu::GpuVerifier::on(on).map(Some)
     }
 
     fn init(&self, _seed: u64) -> Vec<f32> {

@@ -17,11 +17,7 @@ pub const FAMILY: Family = Family {
     auto_batch: Some(|experiment, placement, console| {
         auto_batch(NetworkTask::new(experiment), placement, console)
     }),
-    checks: &[Check {
-        #[cfg(feature = "gpu")]
-        gpu: Some(on_gpu),
-        ..Check::of_bundles(against::<Network>)
-    }],
+    checks: &[Check::of_bundles(against::<Network>)],
     built_in: crate::verify::builtin::network::built_in,
     draft: Some(super::draft::draft),
     folds: true,
@@ -128,17 +124,4 @@ pub(crate) fn predict(
     console.value("rows", &rows);
     console.value("predictions", &out.display());
     Ok(())
-}
-
-/// A network's bundle on the adapter that is chosen where none is named.
-#[cfg(feature = "gpu")]
-fn on_gpu(
-    bundle: &crate::verify::Bundle,
-    precision: crate::train::Precision,
-    options: &crate::verify::Options,
-) -> Result<crate::verify::Report> {
-    use crate::gpu::{Choice, Gpu, GpuVerifier};
-    let gpu = Gpu::open(&Choice::Auto)?;
-    let mut device = GpuVerifier::with_precision(&gpu, precision);
-    crate::verify::against_on::<Network>(bundle, &mut device, options)
 }

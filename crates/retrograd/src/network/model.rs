@@ -10,6 +10,8 @@ use crate::plan::{
     Input, Layers, Place, Plan, Request, RowsOf, Tape, Value, new_id, set_buffer, wrap_layer,
 };
 use crate::verify::{Bundle, Case, FromBundle};
+#[cfg(feature = "gpu")]
+use crate::verify::{Device, On};
 use crate::{Buffer, Error, Grads, Layout, Model, Pass, Ready, Result, Scalar};
 
 /// What a network's forward leaves for backward.
@@ -69,11 +71,12 @@ impl Network {
     }
 
     /// A batch as the layers are given it.
-    fn input<'a, T>(&self, values: &'a [T]) -> Input<'a, T> {
+    pub(crate) fn input<'a, T>(&self, values: &'a [T]) -> Input<'a, T> {
         Input {
             values,
             samples: values.len() / self.input_len(),
             batch: None,
+            grids: None,
         }
     }
 
@@ -358,6 +361,11 @@ impl Model for Network {
         start: &crate::train::Start<'_>,
     ) -> Result<Option<Box<dyn crate::train::Accelerator<Self>>>> {
         crate::gpu::GpuTrainer::placed(self, placement, start)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn verifier(&self, on: On) -> Result<Option<Box<dyn Device<Self>>>> {
+        crate::gpu::GpuVerifier::on(on).map(Some)
     }
 
     fn absorb(&mut self, tape: &NetworkTape<f32>) {

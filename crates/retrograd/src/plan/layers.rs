@@ -6,15 +6,15 @@ use super::{Place, RowsOf};
 use crate::graph::{Features, GraphBatch, Pattern};
 use crate::layer::{AnyLayer, TENSORS};
 use crate::rng::Key;
-use crate::{Buffer, Error, Layout, Result, Scalar};
+use crate::{Batch, Buffer, Error, Layout, Result, Scalar};
 
 /// A model's layers in a row, with skips, and where their tensors are: what its plans are made of.
 #[derive(Clone, Copy)]
-pub(crate) struct Layers<'m> {
-    pub places: &'m [Place],
-    pub layout: &'m Layout,
+pub struct Layers<'m> {
+    pub(crate) places: &'m [Place],
+    pub(crate) layout: &'m Layout,
     /// Tells plans of one model from those of another.
-    pub id: u64,
+    pub(crate) id: u64,
 }
 
 /// Counts models.
@@ -24,13 +24,24 @@ pub(crate) fn new_id() -> u64 {
 }
 
 /// One batch of a model's input.
-pub(crate) struct Input<'a, T> {
+pub struct Input<'a, T> {
     /// What the first layer reads.
     pub values: &'a [T],
     /// Samples of a network's batch.
     pub samples: usize,
     /// The graphs, in a graph network.
     pub batch: Option<&'a GraphBatch<T>>,
+    /// The grids, of an automaton.
+    pub grids: Option<Grids<'a>>,
+}
+
+/// The grids that an automaton's samples, cells, lie in.
+#[derive(Clone, Copy)]
+pub struct Grids<'a> {
+    /// Rows and columns.
+    pub size: [usize; 2],
+    /// Which cells fire, by step, row and column; all where nothing says so.
+    pub fire: Option<&'a [bool]>,
 }
 
 impl<T> Clone for Input<'_, T> {
@@ -41,7 +52,17 @@ impl<T> Clone for Input<'_, T> {
 impl<T> Copy for Input<'_, T> {}
 
 impl<'a, T: Scalar> Input<'a, T> {
-    pub fn rows(&self, of: RowsOf) -> usize {
+    /// A batch of graphs.
+    pub(crate) fn of_graphs(batch: &'a GraphBatch<T>) -> Self {
+        Input {
+            values: &batch.values()[..batch.feature_values()],
+            samples: batch.graph().nodes(),
+            batch: Some(batch),
+            grids: None,
+        }
+    }
+
+    pub(crate) fn rows(&self, of: RowsOf) -> usize {
         match (of, self.batch) {
             (RowsOf::Nodes, Some(batch)) => batch.graph().nodes(),
             (RowsOf::Graphs, Some(batch)) => batch.graph().graphs(),
@@ -51,7 +72,7 @@ impl<'a, T: Scalar> Input<'a, T> {
     }
 
     /// The places of the values, where they are sparse.
-    pub fn sparse(&self) -> Option<&'a Pattern> {
+    pub(crate) fn sparse(&self) -> Option<&'a Pattern> {
         match self.batch.map(GraphBatch::features) {
             Some(Features::Sparse(pattern)) => Some(pattern),
             _ => None,

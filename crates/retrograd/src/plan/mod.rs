@@ -24,6 +24,8 @@ mod tests;
 use std::ops::Range;
 
 pub use execute::Tape;
+#[cfg(feature = "gpu")]
+pub(crate) use layers::Grids;
 pub(crate) use layers::{Input, Layers, new_id, set_buffer, wrap_layer};
 
 use crate::Layout;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Clip, Example};
 use crate::loss_image::ImageLoss;
 use crate::optim::Optimizer;
+use crate::verify::Device;
 use crate::{Error, Loss, Model, Pass, Result};
 
 /// Where a run computes its steps.
@@ -119,6 +120,11 @@ pub trait Accelerator<M: Model> {
 
     /// Begins anew from a state that was changed here, on the same device.
     fn restart(&mut self, model: &M, start: &Start<'_>) -> Result<()>;
+
+    /// What checks a trained model with the kernels of this device.
+    fn verifier(&self) -> Option<Box<dyn Device<M>>> {
+        None
+    }
 
     /// What a checkpoint holds beside what was synchronised.
     fn carried(&mut self) -> Result<Carried> {

@@ -787,7 +787,11 @@ impl<'a, T: Task> Fit<'a, T> {
         miss(&mut example.target, loss);
         let Example { input, target } = &example;
         let name = &self.experiment.name;
-        verify::check_trained(name, model, &self.best_params, input, target, loss)
+        // With the kernels that trained it.
+        let own = self.accelerator.as_ref().and_then(|a| a.verifier());
+        let mut device = own.unwrap_or_else(|| Box::new(verify::Cpu));
+        let params = &self.best_params;
+        verify::check_trained_on(&mut *device, name, model, params, input, target, loss)
     }
 }
 

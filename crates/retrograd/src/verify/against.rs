@@ -9,11 +9,11 @@
 //! relative gradient error of the bundle must be at most 4 times PyTorch's own worst in it, or
 //! 1e-6.
 
-use super::bundle::{Bundle, BundleOptimizer, FromBundle};
+use super::bundle::{Bundle, BundleOptimizer, Case, FromBundle};
 use super::chain::{
     Expectation, F64_SHARE, Options, defined, precision_rows, thread_rows, trajectory_rows,
 };
-use super::device::{Cpu, Device};
+use super::device::Device;
 use super::machines::machine_rows;
 use super::precision::MEANINGFUL;
 use super::processes::process_rows;
@@ -91,9 +91,26 @@ fn values(bundle: &Bundle, name: &str) -> Result<Option<Vec<f64>>> {
     Ok(Some(array.values.clone()))
 }
 
-/// Checks a bundle on the CPU.
+/// Checks a bundle where the options say; unchecked where the model has no kernels there.
 pub fn against<M: FromBundle>(bundle: &Bundle, options: &Options) -> Result<Report> {
-    against_on::<M>(bundle, &mut Cpu, options)
+    let case = case_of::<M>(bundle)?;
+    match case.model.verifier(options.on)? {
+        Some(mut device) => check_case(bundle, case, &mut *device, options),
+        None => Ok(unchecked(bundle, Link::Gpu, no_kernels(bundle.family()))),
+    }
+}
+
+/// What is said of a model that a device can't compute.
+pub(crate) fn no_kernels(family: &str) -> String {
+    format!("the family {family:?} has no GPU kernels")
+}
+
+fn case_of<M: FromBundle>(bundle: &Bundle) -> Result<Case<M>> {
+    M::from_bundle(bundle).map_err(|error| match error {
+        // A layer or a size that doesn't fit: said with the file that asks for it.
+        Error::Invalid { .. } => Error::file(&bundle.path, "metadata \"model\"", error),
+        other => other,
+    })
 }
 
 /// Checks a bundle on a device.
@@ -102,13 +119,17 @@ pub fn against_on<M: FromBundle>(
     device: &mut dyn Device<M>,
     options: &Options,
 ) -> Result<Report> {
+    check_case(bundle, case_of(bundle)?, device, options)
+}
+
+fn check_case<M: FromBundle>(
+    bundle: &Bundle,
+    case: Case<M>,
+    device: &mut dyn Device<M>,
+    options: &Options,
+) -> Result<Report> {
     let name = bundle.name();
     let say = |what: &str| options.say(&format!("{name}: {what}"));
-    let case = M::from_bundle(bundle).map_err(|error| match error {
-        // A layer or a size that doesn't fit: said with the file that asks for it.
-        Error::Invalid { .. } => Error::file(&bundle.path, "metadata \"model\"", error),
-        other => other,
-    })?;
     let subject = Subject {
         name: name.clone(),
         model: &case.model,

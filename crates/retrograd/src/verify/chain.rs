@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::bundle::BundleOptimizer;
 use super::device::Device;
 use super::differences::{self, Coverage, Numeric};
+use super::families::On;
 use super::machines::machine_rows;
 use super::precision::{self, Bounds, SamplePlan, Samples};
 use super::processes::process_rows;
@@ -38,6 +39,8 @@ pub struct Options {
     pub threads: Vec<usize>,
     /// The training steps after which they must.
     pub thread_steps: usize,
+    /// Where the f32 side is computed, for models that are checked by name.
+    pub on: On,
     /// Called with what is being checked.
     pub progress: Option<OnProgress>,
 }
@@ -73,6 +76,7 @@ impl Default for Options {
             steps: 5,
             threads: vec![1, 2, 7],
             thread_steps: 10,
+            on: On::Cpu,
             progress: None,
         }
     }

@@ -8,7 +8,7 @@ use super::report::{Link, Report};
 use crate::train::Precision;
 use crate::{FAMILIES, Result};
 
-/// Where a bundle is computed in f32.
+/// Where f32 is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum On {
     /// The CPU's kernels.
@@ -21,28 +21,25 @@ pub enum On {
 /// The check of a bundle.
 pub type Against = fn(&Bundle, &Options) -> Result<Report>;
 
-/// The check of a bundle on a GPU.
-pub type AgainstOnGpu = fn(&Bundle, Precision, &Options) -> Result<Report>;
-
 /// What checks a file of a family.
 pub struct Check {
     /// `format` of the files that it checks.
     pub format: &'static str,
-    /// A bundle on the CPU: usually [`against`] of the family's model.
+    /// Usually [`against`] of the family's model.
     ///
     /// [`against`]: super::against()
-    pub cpu: Against,
-    /// A bundle on the GPU, where the family has kernels for one.
-    pub gpu: Option<AgainstOnGpu>,
+    pub run: Against,
+    /// Whether it looks at [`Options::on`]; else it is one of the CPU alone.
+    pub anywhere: bool,
 }
 
 impl Check {
-    /// Of reference bundles, on the CPU.
-    pub const fn of_bundles(cpu: Against) -> Self {
+    /// Of reference bundles.
+    pub const fn of_bundles(run: Against) -> Self {
         Check {
             format: "retrograd-reference-1",
-            cpu,
-            gpu: None,
+            run,
+            anywhere: true,
         }
     }
 }
@@ -52,8 +49,9 @@ pub fn built_in() -> Vec<BuiltIn> {
     FAMILIES.iter().flat_map(|f| (f.built_in)()).collect()
 }
 
-/// Checks a bundle of any family. One that nothing here can check is reported as unchecked.
-pub fn check_bundle(bundle: &Bundle, on: On, options: &Options) -> Result<Report> {
+/// Checks a bundle of any family, where the options say. One that nothing here can check is reported
+/// as unchecked.
+pub fn check_bundle(bundle: &Bundle, options: &Options) -> Result<Report> {
     let own = FAMILIES.iter().filter(|f| f.name == bundle.family());
     let mut checks = own.flat_map(|f| f.checks);
     let Some(check) = checks.find(|c| c.format == bundle.format) else {
@@ -67,13 +65,12 @@ pub fn check_bundle(bundle: &Bundle, on: On, options: &Options) -> Result<Report
             ),
         ));
     };
-    match (on, check.gpu) {
-        (On::Cpu, _) => (check.cpu)(bundle, options),
-        (On::Gpu(precision), Some(gpu)) => gpu(bundle, precision, options),
-        (On::Gpu(_), None) => Ok(unchecked(
+    match options.on {
+        On::Gpu(_) if !check.anywhere => Ok(unchecked(
             bundle,
             Link::Gpu,
-            format!("the family {:?} has no GPU kernels", bundle.family()),
+            format!("files of format {:?} are checked on the CPU", bundle.format),
         )),
+        _ => (check.run)(bundle, options),
     }
 }

@@ -51,13 +51,13 @@ pub use bundle::{Bundle, BundleArray, BundleOptimizer, Case, FromBundle};
 pub(crate) use chain::precision_rows;
 pub use chain::{Expectation, OnProgress, Options, check_on};
 pub use device::{Cpu, Device};
-pub use families::{Against, AgainstOnGpu, Check, On, built_in, check_bundle};
+pub use families::{Against, Check, On, built_in, check_bundle};
 pub use report::{
     Counts, Link, Report, Row, Verdict, Worst, compare, compare_some, largest, table,
 };
 pub use rounded::{Granted, Margin, Rounded};
 pub use subject::{Evaluation, Runner, Subject, Trajectory};
-pub use trained::check_trained;
+pub use trained::{check_trained, check_trained_on};
 
 use crate::{Loss, Model, Result, Target};
 

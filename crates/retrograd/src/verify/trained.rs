@@ -17,7 +17,6 @@ use super::machines::machine_rows;
 use super::precision::SamplePlan;
 use super::processes::process_rows;
 use super::report::{Link, Report, Row};
-use super::rounded::Granted;
 use super::subject::{Runner, Subject};
 use crate::{Kernels, Loss, Model, Result, Target};
 
@@ -44,6 +43,19 @@ pub fn check_trained<M: Model>(
     target: &Target<f32>,
     loss: Loss,
 ) -> Result<Report> {
+    check_trained_on(&mut Cpu, name, model, params, input, target, loss)
+}
+
+/// The same with the kernels of a device.
+pub fn check_trained_on<M: Model>(
+    device: &mut dyn Device<M>,
+    name: &str,
+    model: &M,
+    params: &[f32],
+    input: &M::Input<f32>,
+    target: &Target<f32>,
+    loss: Loss,
+) -> Result<Report> {
     let subject = Subject::new(name, model, params, input, target, loss)?;
     let forward = forward_time(&subject);
     let options = Options {
@@ -60,13 +72,13 @@ pub fn check_trained<M: Model>(
     };
     if forward > LONGEST_FORWARD {
         report.rows.push(too_long(Link::Differences));
-        report.rows.push(too_long(Link::Cpu));
+        report.rows.push(too_long(device.link()));
     } else {
         let plan = SamplePlan {
             roundings: ROUNDINGS,
             ..SamplePlan::default()
         };
-        let expected = Expectation::new(&subject, &Granted::CPU, &[], 0, &plan);
+        let expected = Expectation::new(&subject, device.granted(), &[], 0, &plan);
         if forward > LONGEST_DIFFERENCED {
             report.rows.push(too_long(Link::Differences));
         } else {
@@ -77,13 +89,15 @@ pub fn check_trained<M: Model>(
             let rows = chain::differences_rows(&subject, &expected, &numeric, &expected.exact);
             report.rows.extend(rows);
         }
-        let evaluation = Cpu.evaluate(&subject)?;
-        let rows = chain::precision_rows(&subject, &expected, &evaluation, Link::Cpu);
+        let evaluation = device.evaluate(&subject)?;
+        let rows = chain::precision_rows(&subject, &expected, &evaluation, device.link());
         report.rows.extend(rows);
     }
-    report.rows.extend(chain::thread_rows(&subject, &options));
-    report.rows.extend(process_rows(&subject));
-    report.rows.extend(machine_rows(&subject, &options));
+    if device.link() == Link::Cpu {
+        report.rows.extend(chain::thread_rows(&subject, &options));
+        report.rows.extend(process_rows(&subject));
+        report.rows.extend(machine_rows(&subject, &options));
+    }
     Ok(report)
 }
 
@@ -115,7 +129,7 @@ mod tests {
 
     use super::*;
     use crate::network::{LayerSpec, Network, NetworkSpec};
-    use crate::verify::Verdict;
+    use crate::verify::{Granted, Verdict};
 
     #[test]
     fn a_small_network_is_checked_whole_in_all_three_links_and_a_wrong_gradient_is_seen() {

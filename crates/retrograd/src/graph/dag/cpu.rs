@@ -33,6 +33,7 @@ const CHUNK: usize = 4096;
 crate::cuts::cuts!(PARTS, PARALLEL, PARALLEL_LEVEL, PIECE, CHUNK);
 
 /// A level's places, without inputs, and the pieces they are cut into.
+#[derive(Clone)]
 pub(super) struct Level {
     places: Range<usize>,
     /// In-edges and nodes.

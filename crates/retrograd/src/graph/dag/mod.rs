@@ -15,6 +15,8 @@
 
 mod cpu;
 mod family;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod lanes;
 mod reference;
 #[cfg(test)]
@@ -89,6 +91,7 @@ fn activation_named(name: &str) -> Result<Activation> {
 }
 
 /// A network on a DAG. A batch is `Vec<T>`: sample after sample, `inputs` numbers each.
+#[derive(Clone)]
 pub struct DagNN {
     spec: DagSpec,
     layout: Layout,
@@ -115,6 +118,9 @@ pub struct DagNN {
     /// Where a part of the batch keeps the sum of every parameter: weights by slot, then biases by
     /// place.
     sum_at: Vec<u32>,
+    /// Made for a device when it is first put on one.
+    #[cfg(feature = "gpu")]
+    on_device: crate::gpu::OnDevice,
 }
 
 /// What a forward pass leaves for backward, node after node, samples in lanes.
@@ -228,6 +234,8 @@ impl DagNN {
             outputs,
             sum_at,
             place,
+            #[cfg(feature = "gpu")]
+            on_device: Default::default(),
         })
     }
 
@@ -243,6 +251,8 @@ impl DagNN {
         }
         self.activation[self.place[node] as usize] = activation;
         self.runs = runs(&self.activation);
+        #[cfg(feature = "gpu")]
+        self.not_on_device();
         Ok(())
     }
 
@@ -258,6 +268,19 @@ impl DagNN {
 
     fn edges(&self) -> usize {
         self.edge.len()
+    }
+
+    /// Whole samples, at least one.
+    fn check_values(&self, x: &[f32]) -> Result<()> {
+        let inputs = self.spec.inputs;
+        if x.is_empty() || !x.len().is_multiple_of(inputs) {
+            return Err(Error::invalid(
+                "batch",
+                format!("{} values", x.len()),
+                format!("a multiple of {inputs}, the inputs of the graph"),
+            ));
+        }
+        Ok(())
     }
 
     /// Which bias a place has, one that is not an input.
@@ -406,22 +429,30 @@ impl Model for DagNN {
         Some(self.spec.outputs)
     }
 
+    #[cfg(feature = "gpu")]
+    fn accelerator(
+        &self,
+        placement: &crate::train::Placement,
+        start: &crate::train::Start<'_>,
+    ) -> Result<Option<Box<dyn crate::train::Accelerator<Self>>>> {
+        crate::gpu::GpuTrainer::placed(self, placement, start)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn verifier(
+        &self,
+        on: crate::verify::On,
+    ) -> Result<Option<Box<dyn crate::verify::Device<Self>>>> {
+        crate::gpu::GpuVerifier::on(on).map(Some)
+    }
+
     fn check_input(&self, x: &Vec<f32>) -> Result<()> {
-        let inputs = self.spec.inputs;
-        if x.is_empty() || !x.len().is_multiple_of(inputs) {
-            return Err(Error::invalid(
-                "batch",
-                format!("{} values", x.len()),
-                format!("a multiple of {inputs}, the inputs of the graph"),
-            ));
-        }
-        Ok(())
+        self.check_values(x)
     }
 
     fn cast_input<T: Scalar, U: Scalar>(&self, input: &Vec<T>) -> Vec<U> {
         crate::scalar::cast(input)
     }
-
     fn pattern<T: Scalar>(&self, _: &[T], _: &Vec<T>, tape: &DagTape<T>, pattern: &mut Vec<u32>) {
         let n = self.spec.nodes();
         for block in tape.u.chunks((tape.block * n).max(1)) {

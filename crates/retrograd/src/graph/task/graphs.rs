@@ -14,7 +14,8 @@ use crate::graph::network::GraphNetwork;
 use crate::graph::spec::GraphSpec;
 use crate::rng::Key;
 use crate::train::{
-    Example, Experiment, Findings, MeasuredOn, Metadata, Metrics, Session, Task, TrainSpec,
+    Example, Experiment, Findings, MeasuredOn, Metadata, Metrics, Placement, Session, Task,
+    TrainSpec,
 };
 use crate::{Error, Loss, Result, Target};
 
@@ -81,6 +82,8 @@ pub struct GraphTask {
     curve: Vec<(u64, f64)>,
     /// The experiment, to train the other folds at the end.
     others: Option<Experiment>,
+    /// Where their steps are computed.
+    placement: Placement,
     inference: Inference,
 }
 
@@ -145,6 +148,7 @@ impl GraphTask {
             folds,
             curve: Vec::new(),
             others,
+            placement: Placement::Cpu,
             set,
             inference: Inference::new(),
         })
@@ -228,6 +232,11 @@ impl GraphTask {
         Ok(())
     }
 
+    /// Computes the steps of the other folds there.
+    pub fn placed(self, placement: Placement) -> Self {
+        GraphTask { placement, ..self }
+    }
+
     /// Every fold's test figure (accuracy, or loss) and its curve, the other folds each trained
     /// from the start.
     fn cross_validate(&self, experiment: &Experiment, own: f64) -> Result<Vec<Tested>> {
@@ -243,7 +252,8 @@ impl GraphTask {
             folds.validation = folds.validation.filter(|_| self.validation.is_some());
             let set = self.set.clone();
             let mut task = GraphTask::new(spec, set, folds, self.batch, seed, None)?;
-            let summary = Session::new(experiment.clone()).fit(&mut task)?;
+            let mut session = Session::new(experiment.clone()).placed(self.placement.clone());
+            let summary = session.fit(&mut task)?;
             let key = if self.set.classes.is_empty() {
                 "test_loss"
             } else {

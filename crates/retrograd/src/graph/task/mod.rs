@@ -299,14 +299,17 @@ pub fn train(session: &mut Session<'_>) -> Result<Summary> {
         Loaded::Nodes(data, Predict::Nodes, seeds) => {
             let mut task = NodeTask::new(&spec, data)?;
             if seeds > 1 {
-                task = task.with_other_seeds(experiment, seeds - 1);
+                let placement = session.placement().clone();
+                task = task.with_other_seeds(experiment, seeds - 1, placement);
             }
             session.fit(&mut task)
         }
         Loaded::Graphs(set, folds, all) => {
             let batch = batch_size(&experiment);
             let others = all.then(|| experiment.clone());
-            session.fit(&mut GraphTask::new(&spec, set, folds, batch, seed, others)?)
+            let task = GraphTask::new(&spec, set, folds, batch, seed, others)?;
+            let placement = session.placement().clone();
+            session.fit(&mut task.placed(placement))
         }
         Loaded::Text => session.fit(&mut text_task(&experiment, &spec, &data)?),
     }

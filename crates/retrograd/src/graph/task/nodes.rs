@@ -13,8 +13,8 @@ use crate::graph::sample::sample_neighbours;
 use crate::graph::spec::GraphSpec;
 use crate::rng::Key;
 use crate::train::{
-    Content, Example, Experiment, Figure, Findings, MeasuredOn, Metadata, Metrics, Session,
-    Specimen, Task, TrainSpec,
+    Content, Example, Experiment, Figure, Findings, MeasuredOn, Metadata, Metrics, Placement,
+    Session, Specimen, Task, TrainSpec,
 };
 use crate::{Error, Loss, Result, Target};
 
@@ -23,7 +23,7 @@ pub struct NodeTask {
     model: GraphNetwork,
     data: NodeData,
     /// The experiment and how many more seeds to train from at the end.
-    others: Option<(Experiment, u64)>,
+    others: Option<(Experiment, u64, Placement)>,
     inference: Inference,
     /// Where nodes are drawn, found when they first are.
     places: Option<Vec<[f64; 2]>>,
@@ -74,10 +74,15 @@ impl NodeTask {
     }
 
     /// After training, the experiment is trained from this many more seeds, and the mean of all test
-    /// accuracies becomes part of the summary.
-    pub fn with_other_seeds(self, experiment: Experiment, seeds: u64) -> Self {
+    /// accuracies becomes part of the summary; their steps are computed where the run is placed.
+    pub fn with_other_seeds(
+        self,
+        experiment: Experiment,
+        seeds: u64,
+        placement: Placement,
+    ) -> Self {
         NodeTask {
-            others: Some((experiment, seeds)),
+            others: Some((experiment, seeds, placement)),
             ..self
         }
     }
@@ -245,14 +250,15 @@ impl Task for NodeTask {
                 .count();
             let accuracy = right(Some(Split::Test)) as f64 / tested as f64;
             summary.insert("test_accuracy".into(), accuracy.into());
-            if let Some((experiment, seeds)) = self.others.take() {
+            if let Some((experiment, seeds, placement)) = self.others.take() {
                 let seed = experiment.train.seed;
                 let mut all = vec![(seed.to_string(), accuracy)];
                 for more in 1..=seeds {
                     let mut experiment = experiment.clone();
                     experiment.train.seed = seed + more;
                     let mut task = NodeTask::new(self.model.spec(), self.data.clone())?;
-                    let summary = Session::new(experiment).fit(&mut task)?;
+                    let mut session = Session::new(experiment).placed(placement.clone());
+                    let summary = session.fit(&mut task)?;
                     all.push((
                         (seed + more).to_string(),
                         figure_of(&summary, "test_accuracy")?,

@@ -5,6 +5,7 @@ override SLOPE: f32 = 0.01;  // of leaky relu; elu's alpha
 
 struct Sizes {
     elements: u32,
+    first: u32,  // of them
 }
 @group(0) @binding(0) var<uniform> sizes: Sizes;
 
@@ -80,8 +81,8 @@ fn activation_forward(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let index = group_number(group, groups) * 64u + lane;
-    if (index < sizes.elements) {
+    let index = sizes.first + group_number(group, groups) * 64u + lane;
+    if (index < sizes.first + sizes.elements) {
         y[index] = real(value_at(f32(x[index])));
     }
 }
@@ -97,8 +98,8 @@ fn activation_backward(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let index = group_number(group, groups) * 64u + lane;
-    if (index < sizes.elements) {
+    let index = sizes.first + group_number(group, groups) * 64u + lane;
+    if (index < sizes.first + sizes.elements) {
         let slope = slope_at(f32(x[index]), f32(y_in[index]));
         d_x[index] = real(f32(d_y[index]) * slope);
     }

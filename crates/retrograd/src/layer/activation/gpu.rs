@@ -27,16 +27,53 @@ impl Activation {
     }
 }
 
-impl Record for Activation {
-    fn forward(&self, recording: &mut Recording, io: &Io<'_>) -> Result<()> {
+impl Activation {
+    /// The values of a span: where it begins, and its length.
+    pub(crate) fn record_span(
+        self,
+        recording: &mut Recording,
+        io: &Io<'_>,
+        [first, elements]: [usize; 2],
+        buffers: [&Part; 2],
+    ) -> Result<()> {
+        let sizes = [("first", first), ("elements", elements)];
+        let kernel = (&ACTIVATION, "activation_forward");
+        let count = groups(elements);
         io.run(
             recording,
-            (&ACTIVATION, "activation_forward"),
+            kernel,
             &self.constants(),
-            &[("elements", io.x_len)],
-            &[io.x, io.y],
-            groups(io.x_len),
+            &sizes,
+            &buffers,
+            count,
         )
+    }
+
+    /// The gradients of a span: x, y, d_y and d_x.
+    pub(crate) fn record_span_back(
+        self,
+        recording: &mut Recording,
+        io: &Io<'_>,
+        [first, elements]: [usize; 2],
+        buffers: [&Part; 4],
+    ) -> Result<()> {
+        let sizes = [("first", first), ("elements", elements)];
+        let kernel = (&ACTIVATION, "activation_backward");
+        let count = groups(elements);
+        io.run(
+            recording,
+            kernel,
+            &self.constants(),
+            &sizes,
+            &buffers,
+            count,
+        )
+    }
+}
+
+impl Record for Activation {
+    fn forward(&self, recording: &mut Recording, io: &Io<'_>) -> Result<()> {
+        self.record_span(recording, io, [0, io.x_len], [io.x, io.y])
     }
 
     fn backward(
@@ -47,13 +84,7 @@ impl Record for Activation {
         d_x: Option<&Part>,
     ) -> Result<()> {
         let Some(d_x) = d_x else { return Ok(()) };
-        io.run(
-            recording,
-            (&ACTIVATION, "activation_backward"),
-            &self.constants(),
-            &[("elements", io.x_len)],
-            &[io.x, io.y, d_y, d_x],
-            groups(io.x_len),
-        )
+        let buffers = [io.x, io.y, d_y, d_x];
+        self.record_span_back(recording, io, [0, io.x_len], buffers)
     }
 }

@@ -42,7 +42,7 @@ impl Conv2d {
 }
 
 impl Record for Conv2d {
-    fn saved(&self, io: &Lengths) -> Vec<usize> {
+    fn saved(&self, io: &Lengths<'_>) -> Vec<usize> {
         let (_, pieces) = pieces(io.samples * self.out_pixels());
         vec![pieces * self.outputs * self.places()]
     }

@@ -34,7 +34,7 @@ impl ConvTranspose2d {
 }
 
 impl Record for ConvTranspose2d {
-    fn saved(&self, io: &Lengths) -> Vec<usize> {
+    fn saved(&self, io: &Lengths<'_>) -> Vec<usize> {
         let (_, pieces) = pieces(io.samples * self.height * self.width);
         vec![pieces * self.weights()]
     }

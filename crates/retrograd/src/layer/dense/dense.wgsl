@@ -1,9 +1,13 @@
-// The dense layer, W of shape [out][in] and the bias after it; the mathematics is in mod.rs.
+// The dense layer, W of shape [out][in], or [in][out] in graph networks; the mathematics is in mod.rs.
 // An invocation owns a tile of 4 x 4 results.
 
 override INPUTS: u32 = 3u;
 override OUTPUTS: u32 = 2u;
+override OUT_STEP: u32 = 3u;     // from one output to the next in W
+override IN_STEP: u32 = 1u;      // from one input to the next
 override BIAS: bool = true;
+override ADD: bool = false;      // results are added to what is there
+override RELU: bool = false;     // and negative ones set to 0
 
 struct Sizes {
     rows: u32,
@@ -36,7 +40,7 @@ fn dense_forward(
     let last = rows - 1u;
     let r = vec4<u32>(row, min(row + 1u, last), min(row + 2u, last), min(row + 3u, last)) * INPUTS;
     let w = vec4<u32>(o, min(o + 1u, OUTPUTS - 1u), min(o + 2u, OUTPUTS - 1u), min(o + 3u, OUTPUTS - 1u));
-    let at = w * INPUTS + sizes.weight;
+    let at = w * OUT_STEP + sizes.weight;
     var start = vec4<f32>();
     if (BIAS) {
         let b = w + sizes.bias;
@@ -44,7 +48,8 @@ fn dense_forward(
     }
     var s = array<vec4<f32>, 4>(start, start, start, start);
     for (var i = 0u; i < INPUTS; i++) {
-        let v = vec4<real>(params[at.x + i], params[at.y + i], params[at.z + i], params[at.w + i]);
+        let k = i * IN_STEP;
+        let v = vec4<real>(params[at.x + k], params[at.y + k], params[at.z + k], params[at.w + k]);
         s[0] += vec4<f32>(x[r.x + i] * v);
         s[1] += vec4<f32>(x[r.y + i] * v);
         s[2] += vec4<f32>(x[r.z + i] * v);
@@ -53,7 +58,11 @@ fn dense_forward(
     for (var a = 0u; a < 4u; a++) {
         for (var b = 0u; b < 4u; b++) {
             if (row + a < rows && o + b < OUTPUTS) {
-                y[(row + a) * OUTPUTS + o + b] = real(s[a][b]);
+                let to = (row + a) * OUTPUTS + o + b;
+                var value = s[a][b];
+                if (ADD) { value += f32(y[to]); }
+                if (RELU) { value = max(value, 0.0); }
+                y[to] = real(value);
             }
         }
     }
@@ -104,7 +113,7 @@ fn dense_backward_weight(
     for (var a = 0u; a < 4u; a++) {
         for (var b = 0u; b < 4u; b++) {
             if (o + a < OUTPUTS && i + b < INPUTS && sizes.trains_weight == 1u) {
-                d_params[sizes.weight + (o + a) * INPUTS + i + b] = t[a][b];
+                d_params[sizes.weight + (o + a) * OUT_STEP + (i + b) * IN_STEP] = t[a][b];
             } else if (o + a < OUTPUTS && i + b == INPUTS && BIAS && sizes.trains_bias == 1u) {
                 d_params[sizes.bias + o + a] = t[a][b];
             }
@@ -134,8 +143,13 @@ fn dense_backward_input(
     let r = vec4<u32>(row, min(row + 1u, last), min(row + 2u, last), min(row + 3u, last)) * OUTPUTS;
     var s = array<vec4<f32>, 4>();
     for (var o = 0u; o < OUTPUTS; o++) {
-        let at = sizes.weight + o * INPUTS + i;
-        let w = vec4<real>(params[at], params[at + 1u], params[at + 2u], params[at + 3u]);
+        let at = sizes.weight + o * OUT_STEP + i * IN_STEP;
+        let w = vec4<real>(
+            params[at],
+            params[at + IN_STEP],
+            params[at + 2u * IN_STEP],
+            params[at + 3u * IN_STEP],
+        );
         s[0] += vec4<f32>(d_y_in[r.x + o] * w);
         s[1] += vec4<f32>(d_y_in[r.y + o] * w);
         s[2] += vec4<f32>(d_y_in[r.z + o] * w);
@@ -144,7 +158,10 @@ fn dense_backward_input(
     for (var a = 0u; a < 4u; a++) {
         for (var b = 0u; b < 4u; b++) {
             if (row + a < rows && i + b < INPUTS) {
-                d_x[(row + a) * INPUTS + i + b] = real(s[a][b]);
+                let to = (row + a) * INPUTS + i + b;
+                var value = s[a][b];
+                if (ADD) { value += f32(d_x[to]); }
+                d_x[to] = real(value);
             }
         }
     }

@@ -5,14 +5,18 @@ use crate::Result;
 use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Record, flag, groups};
 use crate::gpu::recording::{Part, Recording};
+use crate::layer::graph::gpu::{Also, X};
 
-static DENSE: Kernel = Kernel::new("layer/dense/dense.wgsl", include_str!("dense.wgsl"));
+pub(crate) static DENSE: Kernel = Kernel::new("layer/dense/dense.wgsl", include_str!("dense.wgsl"));
 
 impl Dense {
-    fn constants(&self) -> [(&'static str, f64); 3] {
+    fn constants(&self) -> [(&'static str, f64); 5] {
+        let [out_step, in_step] = self.steps();
         [
             ("INPUTS", self.inputs as f64),
             ("OUTPUTS", self.outputs as f64),
+            ("OUT_STEP", out_step as f64),
+            ("IN_STEP", in_step as f64),
             ("BIAS", flag(self.bias)),
         ]
     }
@@ -20,6 +24,14 @@ impl Dense {
 
 impl Record for Dense {
     fn forward(&self, recording: &mut Recording, io: &Io<'_>) -> Result<()> {
+        if io.sparse {
+            let also = Also {
+                bias: self.bias,
+                ..Also::default()
+            };
+            let linear = self.on_sparse();
+            return linear.record_forward(recording, io, io.samples, X::of(io), io.y, also);
+        }
         let rows = io.x_len / self.inputs;
         io.run(
             recording,
@@ -38,6 +50,17 @@ impl Record for Dense {
         d_y: &Part,
         d_x: Option<&Part>,
     ) -> Result<()> {
+        if io.sparse {
+            let linear = self.on_sparse();
+            linear.record_params(recording, io, io.samples, X::of(io), d_y, self.bias)?;
+            return match d_x {
+                Some(d_x) => {
+                    let to = (d_x, false);
+                    linear.record_input(recording, io, io.samples, X::of(io), d_y, to)
+                }
+                None => Ok(()),
+            };
+        }
         let rows = io.x_len / self.inputs;
         let [weight, bias, ..] = io.trained;
         if weight || bias {

@@ -11,7 +11,7 @@
 
 mod cpu;
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(crate) mod gpu;
 mod onnx;
 mod reference;
 mod spec;
@@ -72,10 +72,7 @@ impl Describe for Dense {
 
     #[cfg(feature = "gpu")]
     fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
-        match self.by_input {
-            true => None,
-            false => Some(self),
-        }
+        Some(self)
     }
 
     fn tensors(&self) -> Vec<Option<TensorSpec>> {

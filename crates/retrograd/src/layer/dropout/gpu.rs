@@ -8,11 +8,25 @@ use crate::gpu::recording::{Part, Recording};
 
 static DROPOUT: Kernel = Kernel::new("layer/dropout/dropout.wgsl", include_str!("dropout.wgsl"));
 
-impl Dropout {
-    fn constants(&self) -> [(&'static str, f64); 2] {
-        [("LEAST", f64::from(cut(self.p))), ("SCALE", scale(self.p))]
-    }
+/// y = m·x with m drawn from the layer's key for probability p.
+pub(crate) fn record_drop(
+    recording: &mut Recording,
+    io: &Io<'_>,
+    p: f64,
+    elements: usize,
+    [x, mask, y]: [&Part; 3],
+) -> Result<()> {
+    io.run(
+        recording,
+        (&DROPOUT, "dropout_forward"),
+        &[("LEAST", f64::from(cut(p))), ("SCALE", scale(p))],
+        &[("elements", elements), ("key", io.key_at)],
+        &[x, io.keys, mask, y],
+        groups(elements.div_ceil(32)),
+    )
+}
 
+impl Dropout {
     fn drops_in(&self, io: &Io<'_>) -> bool {
         io.training && self.p > 0.0
     }
@@ -32,7 +46,7 @@ fn copy(recording: &mut Recording, io: &Io<'_>, from: &Part, to: &Part) -> Resul
 }
 
 impl Record for Dropout {
-    fn saved(&self, io: &Lengths) -> Vec<usize> {
+    fn saved(&self, io: &Lengths<'_>) -> Vec<usize> {
         vec![io.x_len]
     }
 
@@ -40,14 +54,8 @@ impl Record for Dropout {
         if !self.drops_in(io) {
             return copy(recording, io, io.x, io.y);
         }
-        io.run(
-            recording,
-            (&DROPOUT, "dropout_forward"),
-            &self.constants(),
-            &[("elements", io.x_len), ("key", io.key_at)],
-            &[io.x, io.keys, &io.saved[0], io.y],
-            groups(io.x_len.div_ceil(32)),
-        )
+        let buffers = [io.x, &io.saved[0], io.y];
+        record_drop(recording, io, self.p, io.x_len, buffers)
     }
 
     fn backward(
@@ -64,7 +72,7 @@ impl Record for Dropout {
         io.run(
             recording,
             (&DROPOUT, "dropout_backward"),
-            &self.constants(),
+            &[],
             &[("elements", io.x_len)],
             &[d_y, &io.saved[0], d_x],
             groups(io.x_len),

@@ -9,7 +9,7 @@
 //! rows the non-zeros alone are drawn for: a dropped zero is no different from a kept one.
 
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(crate) mod gpu;
 mod onnx;
 mod spec;
 #[cfg(test)]
@@ -125,8 +125,8 @@ impl Describe for Dropout {
     }
 
     #[cfg(feature = "gpu")]
-    fn random_index(&self) -> Option<u64> {
-        Some(self.index)
+    fn draws(&self) -> Option<(&'static str, u64)> {
+        Some(("dropout", self.index))
     }
 
     #[cfg(feature = "gpu")]

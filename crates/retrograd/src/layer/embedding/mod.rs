@@ -3,6 +3,8 @@
 //! d_W_v = Σ over the nodes i of id v of d_y_i, gathered by the row of W that owns it. There is
 //! nothing to differentiate an id by.
 
+#[cfg(feature = "gpu")]
+mod gpu;
 mod spec;
 
 pub use spec::EmbeddingSpec;
@@ -27,6 +29,11 @@ fn ids<'a, T: Scalar>(around: &Around<'a, T>) -> &'a Pattern {
 }
 
 impl Describe for Embedding {
+    #[cfg(feature = "gpu")]
+    fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
+        Some(self)
+    }
+
     fn tensors(&self) -> Vec<Option<TensorSpec>> {
         vec![Some(TensorSpec::new(
             "weight",

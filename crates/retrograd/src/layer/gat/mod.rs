@@ -33,6 +33,8 @@ macro_rules! with_known {
 }
 
 mod faults;
+#[cfg(feature = "gpu")]
+pub(crate) mod gpu;
 mod softmax;
 mod spec;
 mod weigh;
@@ -145,6 +147,16 @@ impl Gat {
 }
 
 impl Describe for Gat {
+    #[cfg(feature = "gpu")]
+    fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
+        Some(self)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn draws(&self) -> Option<(&'static str, u64)> {
+        (self.dropout > 0.0).then_some(("attention dropout", self.index))
+    }
+
     fn tensors(&self) -> Vec<Option<TensorSpec>> {
         let (width, heads) = (self.linear.outputs, self.heads);
         let att = |name| Some(TensorSpec::new(name, &[1, heads, width / heads]));

@@ -12,6 +12,8 @@
 //! d_r_i = Σ_{p into i} q_p; d_l_j = Σ_{p out of j} (q_p + α_p·d_y_i);
 //! d_att_h = Σ_p d_s_ph·LeakyReLU(u_ph).
 
+#[cfg(feature = "gpu")]
+mod gpu;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -62,6 +64,16 @@ const BLOCK: usize = 256;
 crate::cuts::cuts!(PARALLEL, BLOCK);
 
 impl Describe for GatV2 {
+    #[cfg(feature = "gpu")]
+    fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
+        Some(self)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn draws(&self) -> Option<(&'static str, u64)> {
+        (self.dropout > 0.0).then_some(("attention dropout", self.index))
+    }
+
     fn tensors(&self) -> Vec<Option<TensorSpec>> {
         let (width, heads) = (self.source.outputs, self.heads);
         let mut all = Vec::from(self.source.tensors("lin_l.weight", "lin_l.bias"));

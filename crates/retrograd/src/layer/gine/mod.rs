@@ -10,6 +10,8 @@
 //! d_l_e = k_e·d_m_target(e); d_x_j = (1 + ε)·d_m_j + Σ_{e out of j} d_l_e; d_ε = Σ x·d_m;
 //! d_attr = d_l·lin.Wᵀ.
 
+#[cfg(feature = "gpu")]
+mod gpu;
 mod spec;
 
 pub use spec::GineSpec;
@@ -63,6 +65,11 @@ impl Gine {
 }
 
 impl Describe for Gine {
+    #[cfg(feature = "gpu")]
+    fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
+        Some(self)
+    }
+
     fn tensors(&self) -> Vec<Option<TensorSpec>> {
         let mut all = vec![Some(TensorSpec::new("eps", &[1]))];
         all.extend(self.first.tensors("nn.0.weight", "nn.0.bias"));

@@ -3,6 +3,9 @@
 //! Such a layer reads a row per node, of which sparse ones are given by their non-zeros, and finds
 //! the graph, its edges' weights and features, and its pairs of nodes in the batch.
 
+#[cfg(feature = "gpu")]
+pub(crate) mod gpu;
+
 use std::any::Any;
 
 use super::{Backward, Forward, Seen, TENSORS, TensorSpec, sized, transposed, uniform};

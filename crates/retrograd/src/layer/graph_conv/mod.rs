@@ -24,6 +24,8 @@
 //! ε of `gin`: d_ε = Σ v · d_(Pv).
 
 mod faults;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod spec;
 
 pub use spec::{GcnSpec, GinSpec, MessagePassingSpec, SageSpec};
@@ -77,6 +79,11 @@ struct Memory<T> {
 }
 
 impl Describe for Convolution {
+    #[cfg(feature = "gpu")]
+    fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
+        Some(self)
+    }
+
     fn tensors(&self) -> Vec<Option<TensorSpec>> {
         match self.propagation {
             Propagation::Normalised => self.linear.tensors("lin.weight", "bias").into(),

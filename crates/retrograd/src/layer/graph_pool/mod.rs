@@ -4,6 +4,8 @@
 //! to the first node that has it. A graph without nodes gives a row of zeros.
 
 mod faults;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod spec;
 
 pub use spec::{MaxPoolSpec, MeanPoolSpec, SumPoolSpec};
@@ -43,7 +45,12 @@ impl GraphPool {
     }
 }
 
-impl Describe for GraphPool {}
+impl Describe for GraphPool {
+    #[cfg(feature = "gpu")]
+    fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
+        Some(self)
+    }
+}
 
 impl<T: Scalar> Layer<T> for GraphPool {
     fn forward(&self, io: Forward<'_, T>) {

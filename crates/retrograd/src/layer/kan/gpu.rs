@@ -70,7 +70,7 @@ impl Kan {
 }
 
 impl Record for Kan {
-    fn saved(&self, io: &Lengths) -> Vec<usize> {
+    fn saved(&self, io: &Lengths<'_>) -> Vec<usize> {
         let rows = io.x_len / self.inputs;
         let slopes = self.bases() + self.has_base();
         vec![

@@ -27,7 +27,7 @@ impl Norm {
 }
 
 impl Record for Norm {
-    fn saved(&self, io: &Lengths) -> Vec<usize> {
+    fn saved(&self, io: &Lengths<'_>) -> Vec<usize> {
         vec![2 * self.sets(io.x_len).0]
     }
 

@@ -2,6 +2,8 @@
 //!
 //! d_x_a += d_y_p · x_b and d_x_b += d_y_p · x_a, in the order of the pairs.
 
+#[cfg(feature = "gpu")]
+mod gpu;
 mod spec;
 
 pub use spec::PairDotSpec;
@@ -13,7 +15,12 @@ pub(crate) struct PairDot {
     width: usize,
 }
 
-impl Describe for PairDot {}
+impl Describe for PairDot {
+    #[cfg(feature = "gpu")]
+    fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
+        Some(self)
+    }
+}
 
 impl<T: Scalar> Layer<T> for PairDot {
     fn forward(&self, io: Forward<'_, T>) {

@@ -23,7 +23,7 @@ impl Pool {
 }
 
 impl Record for Pool {
-    fn saved(&self, io: &Lengths) -> Vec<usize> {
+    fn saved(&self, io: &Lengths<'_>) -> Vec<usize> {
         vec![io.y_len]
     }
 

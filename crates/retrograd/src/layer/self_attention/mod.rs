@@ -12,6 +12,8 @@
 //! Names are those of PyTorch's `MultiheadAttention`. Graphs are independent: each is owned by one
 //! thread.
 
+#[cfg(feature = "gpu")]
+mod gpu;
 mod spec;
 
 pub use spec::SelfAttentionSpec;
@@ -81,6 +83,11 @@ impl SelfAttention {
 }
 
 impl Describe for SelfAttention {
+    #[cfg(feature = "gpu")]
+    fn record(&self) -> Option<&dyn crate::gpu::layer::Record> {
+        Some(self)
+    }
+
     fn tensors(&self) -> Vec<Option<TensorSpec>> {
         let mut all = Vec::from(self.input.tensors("in_proj_weight", "in_proj_bias"));
         all.extend(self.output.tensors("out_proj.weight", "out_proj.bias"));

@@ -111,6 +111,34 @@ impl BitGrid {
         self.planes[at] = self.planes[at] & !(1 << bit) | u64::from(value) << bit;
     }
 
+    /// The cells of a row of the first grid, 32 to a word; beyond the last, 0.
+    #[cfg(feature = "gpu")]
+    pub(super) fn words32(&self, y: usize, channel: usize) -> impl Iterator<Item = u32> + '_ {
+        let plane = &self.planes[channel * self.plane()..];
+        (0..self.width).step_by(32).map(move |x| {
+            let (word, bit) = self.place(0, y, x);
+            // The word after a row's last is of the next row, or room.
+            let both = u128::from(plane[word]) | u128::from(plane[word + 1]) << 64;
+            let cells = (self.width - x).min(32);
+            (both >> bit) as u32 & (u32::MAX >> (32 - cells))
+        })
+    }
+
+    /// Sets the cells of a row of the first grid, 32 to a word.
+    #[cfg(feature = "gpu")]
+    pub(super) fn set_words32(
+        &mut self,
+        y: usize,
+        channel: usize,
+        words: impl Iterator<Item = u32>,
+    ) {
+        for (i, value) in words.enumerate() {
+            for x in 32 * i..(32 * i + 32).min(self.width) {
+                self.set(0, y, x, channel, value >> (x % 32) & 1 == 1);
+            }
+        }
+    }
+
     /// Takes states in the order (sample, y, x, channel); a value above one half is 1.
     pub fn load(&mut self, state: &[f32]) {
         let mut values = state.iter();

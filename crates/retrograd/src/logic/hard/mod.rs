@@ -9,6 +9,8 @@ mod cover;
 mod drawing;
 mod drift;
 mod export;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod library;
 mod program;
 mod rearrange;
@@ -18,6 +20,8 @@ mod simplify;
 mod window;
 
 pub use bits::BitGrid;
+#[cfg(feature = "gpu")]
+pub use gpu::GpuGrid;
 pub use program::Program;
 
 use super::circuit::Circuit;

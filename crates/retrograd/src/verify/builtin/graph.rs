@@ -42,7 +42,7 @@ fn topology() -> Result<Graph> {
     Ok(Graph::union([&large, &small]))
 }
 
-fn case((name, spec): SmallGraph) -> Result<(Case<GraphNetwork>, Loss)> {
+pub(crate) fn case((name, spec): SmallGraph) -> Result<(Case<GraphNetwork>, Loss)> {
     let pairs = vec![[0, 1], [2, 2], [3, 18], [18, 3], [5, 9], [16, 17]];
     case_on(name, spec, topology()?, pairs)
 }

@@ -8,13 +8,13 @@ pub mod network;
 use crate::math;
 pub(crate) use bundled::bundled;
 
+use super::against::no_kernels;
 use super::bundle::Case;
 use super::chain::{Options, check_on};
-use super::device::Cpu;
 use super::mutants::{
     Honest, Mutation, general_faults, generic_mutants, judge, mutant_row, on, optimizer_mutants,
 };
-use super::report::Report;
+use super::report::{Link, Report, Row};
 use super::subject::Subject;
 use crate::layer::LayerSpec;
 use crate::plan::Place;
@@ -157,7 +157,14 @@ fn chain<M: Model + 'static>(
 ) -> Run {
     Box::new(move |options: &Options| {
         let (case, loss) = make()?;
-        check_on(&subject(&name, &case, loss), &mut Cpu, options)
+        match case.model.verifier(options.on)? {
+            Some(mut device) => check_on(&subject(&name, &case, loss), &mut *device, options),
+            None => {
+                let family = name.split(':').next().unwrap_or_default();
+                let row = Row::unchecked(&name, "everything", Link::Gpu, no_kernels(family));
+                Ok(Report { rows: vec![row] })
+            }
+        }
     })
 }
 

@@ -373,7 +373,7 @@ fn every_bundle_of_a_family_that_is_built_passes() {
         if bundle.family() != "network" {
             continue;
         }
-        let report = check_bundle(&bundle, On::Cpu, &options).unwrap();
+        let report = check_bundle(&bundle, &options).unwrap();
         let problems: Vec<Row> = report.problems().cloned().collect();
         assert!(problems.is_empty(), "{}", table(&problems));
         assert!(report.rows.len() > 15, "{}", report.summary());
@@ -386,11 +386,15 @@ fn every_bundle_of_a_family_that_is_built_passes() {
 fn what_nothing_can_check_is_unchecked_and_does_not_pass() {
     let path = format!("{REFERENCE}/loss_l1.safetensors");
     let mut bundle = Bundle::read(path).unwrap();
-    let report = check_bundle(&bundle, On::Gpu(Precision::F32), &quick());
+    let on_gpu = Options {
+        on: On::Gpu(Precision::F32),
+        ..quick()
+    };
+    let report = check_bundle(&bundle, &on_gpu);
     // Without GPU kernels this says so; with them it checks.
     assert!(report.is_ok());
     bundle.model["family"] = "telepathy".into();
-    let report = check_bundle(&bundle, On::Cpu, &quick()).unwrap();
+    let report = check_bundle(&bundle, &quick()).unwrap();
     assert_eq!(report.counts().unchecked, 1);
     assert!(!report.passed() && report.table().contains("telepathy"));
 }
@@ -410,7 +414,7 @@ mod bad_files {
         options.plan.roundings = 1;
         options.threads = vec![1];
         match Bundle::from_bytes("fuzz.safetensors".as_ref(), bytes) {
-            Ok(bundle) => check_bundle(&bundle, On::Cpu, &options).is_ok_and(|r| r.passed()),
+            Ok(bundle) => check_bundle(&bundle, &options).is_ok_and(|r| r.passed()),
             Err(error) => {
                 assert!(error.to_string().contains("fuzz.safetensors"), "{error}");
                 false
