@@ -180,6 +180,15 @@ impl Progress {
                 let text = format!("{error}; the run goes on and tries again");
                 ("warning", json!({ "text": text }))
             }
+            Event::Restarted {
+                attempt,
+                attempts,
+                epoch,
+            } => (
+                "restarted",
+                json!({ "attempt": attempt, "attempts": attempts, "epoch": epoch }),
+            ),
+            Event::Learned { epoch } => ("learned", json!({ "epoch": epoch })),
             Event::StoppedEarly { best } => ("stopped_early", json!({ "best": best })),
             Event::Verified(verification) => ("verified", verification.to_json()),
         };
@@ -275,6 +284,14 @@ impl Observer for Progress {
                 self.warn(&format!("{error}; the run goes on and tries again"));
             }
             Event::Verified(verification) => self.verified(verification),
+            Event::Restarted {
+                attempt,
+                attempts,
+                epoch,
+            } => self.line(&format!(
+                "not learned by epoch {epoch}: starting again, attempt {attempt} of {attempts}"
+            )),
+            Event::Learned { epoch } => self.line(&format!("learned: stopped at epoch {epoch}")),
             Event::StoppedEarly { best } => {
                 self.line(&format!("no better than epoch {best}: stopped early"));
             }

@@ -100,6 +100,15 @@ impl Observer for Teller {
             Event::Picture(text) => ("picture", json!({ "text": text })),
             Event::Saved(path) => ("saved", json!({ "path": path.display().to_string() })),
             Event::SaveFailed(error) => ("warning", json!({ "text": error.to_string() })),
+            Event::Restarted {
+                attempt,
+                attempts,
+                epoch,
+            } => (
+                "restarted",
+                json!({ "attempt": attempt, "attempts": attempts, "epoch": epoch }),
+            ),
+            Event::Learned { epoch } => ("learned", json!({ "epoch": epoch })),
             Event::StoppedEarly { best } => ("stopped_early", json!({ "best": best })),
             Event::Verified(verification) => ("verified", verification.to_json()),
             Event::LongStep | Event::Stepped | Event::Evaluating | Event::Finishing => return,
