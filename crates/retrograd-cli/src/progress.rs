@@ -229,6 +229,14 @@ impl Observer for Progress {
                 self.warn(&format!("{error}; the run goes on and tries again"));
             }
             Event::Verified(verification) => self.verified(verification),
+            Event::Restarted {
+                attempt,
+                attempts,
+                epoch,
+            } => self.line(&format!(
+                "not learned by epoch {epoch}: starting again, attempt {attempt} of {attempts}"
+            )),
+            Event::Learned { epoch } => self.line(&format!("learned: stopped at epoch {epoch}")),
             Event::StoppedEarly { best } => {
                 self.line(&format!("no better than epoch {best}: stopped early"));
             }

@@ -66,6 +66,9 @@ pub(super) fn seeds(
         println!();
     }
     show(&spread, "seed", best.map(|(i, _)| i), &beside)?;
+    if let Some(success) = spread.success() {
+        println!("{:20} {success}", "learned");
+    }
     if let Some((i, _)) = best {
         println!(
             "{:20} {}",

@@ -100,6 +100,9 @@ pub struct TrainArgs {
     /// against f64, and threads on a small batch; it takes a few seconds at most.
     #[arg(long)]
     no_verify: bool,
+    /// Leaves out the curves and the report.
+    #[arg(long)]
+    no_report: bool,
     /// Exits with 1 where the model did not learn, as the last line says.
     #[arg(long)]
     require_learned: bool,
@@ -205,6 +208,7 @@ pub fn run(args: TrainArgs) -> Result {
         placement,
         group,
         verify: !args.no_verify,
+        report: !args.no_report,
         require_learned: args.require_learned,
         threads: args.threads,
     };
@@ -282,6 +286,7 @@ pub(super) struct Trainer {
     placement: Placement,
     group: Option<&'static dyn Group>,
     verify: bool,
+    report: bool,
     require_learned: bool,
     threads: super::Threads,
 }
@@ -311,6 +316,7 @@ impl Trainer {
         let session = Session::new(experiment)
             .placed(self.placement.clone())
             .verified(self.verify)
+            .reported(self.report)
             .with_findings(added);
         let session = match self.group {
             Some(group) => session.in_group(group),
@@ -418,8 +424,21 @@ fn print_summary(summary: &Summary, run: &Path) {
         println!("{:20} {}", "verification", verification.sentence());
     }
     println!("{:20} {}", "run", run.display());
-    println!("{:20} {}", "report", run.join("report.html").display());
-    if let Some(Verdict::NotLearned { why, advice }) = &summary.verdict {
-        println!("{:20} {why}; {advice}", "did not learn:");
+    if run.join("report.html").exists() {
+        println!("{:20} {}", "report", run.join("report.html").display());
+    }
+    let attempts = match summary.attempts {
+        None => String::new(),
+        Some((1, _)) => " at the first attempt".to_string(),
+        Some((n, _)) => format!(" after {n} attempts"),
+    };
+    match &summary.verdict {
+        Some(Verdict::NotLearned { why, advice }) => {
+            println!("{:20} {why}{attempts}; {advice}", "did not learn:");
+        }
+        Some(Verdict::Learned) if summary.attempts.is_some() => {
+            println!("{:20} by epoch {}{attempts}", "learned:", summary.epochs);
+        }
+        _ => {}
     }
 }

@@ -169,6 +169,50 @@ impl Player {
     }
 }
 
+/// A checkerboard on a larger grid than it was trained on: cells that are wrong when it has grown, when
+/// the central 20×20 were kept erased for 40 steps, and as many steps after that as it grew for.
+pub(super) struct Grown {
+    pub size: usize,
+    pub steps: usize,
+    pub wrong: usize,
+    pub damaged: usize,
+    pub healed: usize,
+}
+
+impl Grown {
+    pub fn new(
+        spec: &LogicSpec,
+        data: &LogicData,
+        circuit: &HardCircuit,
+        key: Key,
+    ) -> Result<Self> {
+        // A cell that fires now and then needs more steps for the same way.
+        let (size, steps) = if spec.fire_rate < 1.0 {
+            (56, 200)
+        } else {
+            (64, 80)
+        };
+        let goal = patterns::checkerboard;
+        let mut grid = Player::of_data(circuit, data, spec.fire_rate, [size, size], key.index(0))?;
+        grid.steps(steps);
+        let wrong = grid.wrong(goal);
+        let corner = size / 2 - 10;
+        for _ in 0..40 {
+            grid.step();
+            grid.grid.erase(0, [corner, corner, 20, 20]);
+        }
+        let damaged = grid.wrong(goal);
+        grid.steps(steps);
+        Ok(Grown {
+            size,
+            steps,
+            wrong,
+            damaged,
+            healed: grid.wrong(goal),
+        })
+    }
+}
+
 /// The figures of an experiment's kind, for `summary.json`.
 pub fn evaluations(
     spec: &LogicSpec,
@@ -193,25 +237,16 @@ pub fn evaluations(
                 Player::of_data(circuit, data, rate, [size, size], key.index(index))
             };
             let goal = patterns::checkerboard;
-            // A cell that fires now and then needs more steps for the same way.
-            let (size, steps) = if rate < 1.0 { (56, 200) } else { (64, 80) };
-            let mut grid = player(size, rate, 0)?;
-            grid.steps(steps);
-            let name = format!("cells_wrong_at_{size}");
-            figures.insert(name, json!(grid.wrong(goal)));
-            if size != 64 {
+            let grown = Grown::new(spec, data, circuit, key)?;
+            let name = format!("cells_wrong_at_{}", grown.size);
+            figures.insert(name, json!(grown.wrong));
+            if grown.size != 64 {
                 let mut large = player(64, rate, 4)?;
-                large.steps(steps);
+                large.steps(grown.steps);
                 figures.insert("cells_wrong_at_64".into(), json!(large.wrong(goal)));
             }
-            let corner = size / 2 - 10;
-            for _ in 0..40 {
-                grid.step();
-                grid.grid.erase(0, [corner, corner, 20, 20]);
-            }
-            figures.insert("cells_wrong_damaged".into(), json!(grid.wrong(goal)));
-            grid.steps(steps);
-            figures.insert("cells_wrong_healed".into(), json!(grid.wrong(goal)));
+            figures.insert("cells_wrong_damaged".into(), json!(grown.damaged));
+            figures.insert("cells_wrong_healed".into(), json!(grown.healed));
             // The published test fires with 0.6, whatever the training.
             let mut noisy = player(64, 0.6, 1)?;
             let mut places = key.index(2).stream();

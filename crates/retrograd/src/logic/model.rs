@@ -9,9 +9,6 @@ use crate::rng::jax::JaxKey;
 use crate::scalar::cast;
 use crate::{Error, Layout, Model, Result, Scalar};
 
-/// The logit that every gate starts with for passing a through; the others start at 0.
-const PASS_LOGIT: f32 = 10.0;
-
 /// A differentiable-logic cellular automaton.
 #[derive(Clone, Debug)]
 pub struct LogicCa {
@@ -171,6 +168,17 @@ impl LogicCa {
         Ok(model)
     }
 
+    /// Takes the wires of another seed; which tensors are frozen stays.
+    pub(super) fn rewire(&mut self, seed: u64) -> Result<()> {
+        let frozen = self.layout.clone();
+        *self = LogicCa {
+            layout: frozen,
+            parallel: self.parallel,
+            ..Self::new(self.spec.clone(), seed)?
+        };
+        Ok(())
+    }
+
     /// The description.
     pub fn spec(&self) -> &LogicSpec {
         &self.spec
@@ -256,7 +264,7 @@ impl Model for LogicCa {
     fn init(&self, _seed: u64) -> Vec<f32> {
         let mut params = vec![0.0; self.layout.len()];
         for logits in params.chunks_exact_mut(GATES) {
-            logits[PASS_A] = PASS_LOGIT;
+            logits[PASS_A] = self.spec.pass_logit as f32;
         }
         params
     }

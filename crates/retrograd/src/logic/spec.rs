@@ -36,6 +36,17 @@ pub struct LogicSpec {
     /// Every perception kernel has a wiring of its own.
     #[serde(default)]
     pub per_kernel_wiring: bool,
+    /// The logit that every gate starts with for passing a through; the others start at 0.
+    #[serde(default = "pass_logit", skip_serializing_if = "is_pass_logit")]
+    pub pass_logit: f64,
+}
+
+/// The paper's.
+fn pass_logit() -> f64 {
+    10.0
+}
+fn is_pass_logit(logit: &f64) -> bool {
+    *logit == pass_logit()
 }
 
 fn family() -> String {
@@ -80,6 +91,13 @@ impl LogicSpec {
                 "fire_rate",
                 self.fire_rate.to_string(),
                 "0 < fire_rate ≤ 1".into(),
+            );
+        }
+        if !(0.0..=100.0).contains(&self.pass_logit) {
+            return bad(
+                "pass_logit",
+                self.pass_logit.to_string(),
+                "0 ≤ pass_logit ≤ 100".into(),
             );
         }
         for (name, widths) in [("perception", &self.perception), ("update", &self.update)] {

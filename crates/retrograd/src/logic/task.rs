@@ -5,20 +5,25 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::evaluate::{Player, evaluations};
+use super::evaluate::{Grown, Player, evaluations};
 use super::gates::{GATES, NAMES, hardest};
 use super::hard::{Program, active_gates, gate_counts};
+use super::history::History;
 use super::memory::demand;
 use super::patterns::{Goal, LogicData, StartState};
+use super::rounding::{self, Rounded, Trial};
 use super::{BitGrid, HardCircuit, LogicBatch, LogicCa, LogicSpec, channel_target, picture, view};
 use crate::budget::{self, Demand};
-use crate::data::{csv, write_whole};
+use crate::data::write_whole;
 use crate::rng::Key;
 use crate::train::{
     Content, Example, Experiment, Figure, Findings, MeasuredOn, Metrics, Specimen, Summary, Task,
     TrainSpec, Verdict,
 };
 use crate::{Error, Loss, Model, Pass, Result};
+
+/// The soft loss of a cell up to which an exact circuit is looked for: an error of a quarter.
+const WORTH_ROUNDING: f64 = 0.0625;
 
 /// An automaton's experiment.
 pub struct LogicTask {
@@ -111,6 +116,36 @@ impl LogicTask {
                     .fill_goal(spec.channels, spec.boundary, start, goal);
             }
         }
+    }
+
+    /// The program is of other wires, or may be.
+    fn forget_program(&mut self) {
+        self.ops.clear();
+        self.program = None;
+    }
+
+    /// What a rounded circuit is tried on: all boards of a rule, the one start that there is, or several
+    /// random ones.
+    fn trial(&self, epoch: u64) -> Result<Trial> {
+        let spec = self.model.spec();
+        match self.data.target {
+            Goal::Life => Ok(Trial::of_rule(self.data.rule())),
+            _ => {
+                let key = Key::new(self.seed).purpose("rounding").step(epoch);
+                Trial::of_pattern(spec, &self.data, key)
+            }
+        }
+    }
+
+    /// Whether a circuit in which nothing is wrong does what it is for on other grids, too.
+    fn stands(&self, circuit: &HardCircuit, epoch: u64) -> Result<bool> {
+        if self.data.target != Goal::Checkerboard {
+            return Ok(true);
+        }
+        let key = Key::new(self.seed).purpose("stands").step(epoch);
+        let circuit = circuit.fold(true).prune();
+        let grown = Grown::new(self.model.spec(), &self.data, &circuit, key)?;
+        Ok(grown.wrong == 0 && grown.healed == 0)
     }
 
     /// Runs the hard automaton from the last batch's start; its program is made anew only when a
@@ -308,7 +343,11 @@ impl Task for LogicTask {
         })
     }
 
-    fn evaluate(&mut self, params: &[f32], _epoch: u64) -> Result<Metrics> {
+    fn evaluate(&mut self, params: &[f32], epoch: u64) -> Result<Metrics> {
+        // A run that goes on with an evaluation has drawn nothing yet.
+        if self.start.is_empty() {
+            self.draw(epoch.saturating_sub(1));
+        }
         self.run_hard(params);
         let mut metrics = vec![
             ("hard_loss".to_string(), self.hard_loss() as f64),
@@ -368,6 +407,46 @@ impl Task for LogicTask {
         Some(MeasuredOn::part(part, None))
     }
 
+    fn judges(&self) -> bool {
+        true
+    }
+
+    fn learned(&self, metrics: &Metrics) -> bool {
+        let (name, value) = match self.data.target {
+            Goal::Life => ("boards_right", 512.0),
+            _ => ("hard_loss", 0.0),
+        };
+        metrics.iter().any(|(n, v)| n == name && *v == value)
+    }
+
+    fn confirm(&mut self, params: &[f32], epoch: u64) -> Result<bool> {
+        let circuit = HardCircuit::of(&self.model, params);
+        self.stands(&circuit, epoch)
+    }
+
+    fn round(&mut self, params: &mut [f32], loss: f64, epoch: u64) -> Result<bool> {
+        if loss > WORTH_ROUNDING * self.goal.len() as f64 {
+            return Ok(false);
+        }
+        let trial = self.trial(epoch)?;
+        let key = Key::new(self.seed).purpose("drift").step(epoch);
+        let Rounded { ops, wrong } = rounding::round(&self.model, params, &trial, key);
+        let circuit = HardCircuit::with_ops(&self.model, &ops);
+        if wrong > 0 || !self.stands(&circuit, epoch)? {
+            return Ok(false);
+        }
+        rounding::decide(params, &ops);
+        Ok(true)
+    }
+
+    fn begin_again(&mut self, seed: u64, attempt: u64) -> Result<Vec<f32>> {
+        let key = Key::new(seed).purpose("attempt").index(attempt);
+        // Of 32 bits: the notebook's wirings have no larger seeds.
+        self.model.rewire(u64::from(key.stream().u32()))?;
+        self.forget_program();
+        Ok(self.model.init(seed))
+    }
+
     fn best_by(&self) -> (&'static str, bool) {
         match self.data.target {
             // Every epoch starts from the same cells: none wrong once is none wrong for good.
@@ -409,6 +488,7 @@ impl Task for LogicTask {
     }
 
     fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {
+        self.forget_program();
         let raw = HardCircuit::of(&self.model, params);
         let circuit = raw.simplify();
         let read = self.data.read_channels();
@@ -418,7 +498,7 @@ impl Task for LogicTask {
         summary.insert("hard_loss".into(), json!(self.hard_loss()));
         summary.insert("active_gates".into(), json!(active_gates(params)));
         summary.insert("circuit_gates".into(), json!(circuit.gates.len()));
-        if let Some(history) = read_metrics(&run.join("metrics.csv"))? {
+        if let Some(history) = History::read(&run.join("metrics.csv"))? {
             summary.insert("soft_loss".into(), json!(history.soft));
             summary.insert("first_perfect_epoch".into(), json!(history.first));
             summary.insert("perfect_since_epoch".into(), json!(history.since));
@@ -496,56 +576,4 @@ pub fn write_circuit(circuit: &HardCircuit, folder: &Path) -> Result<()> {
         write(&folder.join("circuit.svg"), svg.as_bytes())?;
     }
     Ok(())
-}
-
-/// What the evaluated epochs say.
-struct History {
-    /// The training loss where the parameters were kept: at the best epoch, or the last.
-    soft: f64,
-    /// The first epoch with hard loss 0.
-    first: Option<u64>,
-    /// The first epoch from which on it stays 0.
-    since: Option<u64>,
-}
-
-fn read_metrics(path: &Path) -> Result<Option<History>> {
-    // Where no row could be written the rest of the run is told nevertheless.
-    if !path.exists() {
-        return Ok(None);
-    }
-    Ok(history(csv::records(path)?))
-}
-
-fn history(records: Vec<Vec<String>>) -> Option<History> {
-    let mut records = records.into_iter();
-    let header = records.next()?;
-    let column = |name: &str| header.iter().position(|h| h == name);
-    let (epoch, soft, hard, best) = (
-        column("epoch")?,
-        column("train_loss")?,
-        column("hard_loss")?,
-        column("best")?,
-    );
-    let mut decided = false;
-    let mut history = History {
-        soft: f64::NAN,
-        first: None,
-        since: None,
-    };
-    for record in records {
-        let kept = record.get(best)? == "1";
-        if kept || !decided {
-            history.soft = record.get(soft)?.parse().ok()?;
-        }
-        decided |= kept;
-        let wrong: f64 = record.get(hard)?.parse().ok()?;
-        let epoch: u64 = record.get(epoch)?.parse().ok()?;
-        if wrong > 0.0 {
-            history.since = None;
-        } else {
-            history.first = history.first.or(Some(epoch));
-            history.since = history.since.or(Some(epoch));
-        }
-    }
-    Some(history)
 }

@@ -41,6 +41,21 @@ pub struct Progress {
     pub skipped: u64,
     /// The best figure so far.
     pub best: Option<Best>,
+    /// Starts that were given up.
+    #[serde(default)]
+    pub restarts: u64,
+    /// The step at which the present attempt began.
+    #[serde(default)]
+    pub attempt_step: u64,
+    /// Evaluations in a row, up to the last, with nothing wrong.
+    #[serde(default)]
+    pub perfect: u64,
+    /// Whether the model of this attempt was found by rounding.
+    #[serde(default)]
+    pub rounded: bool,
+    /// Whether the run ended because the model has learned.
+    #[serde(default)]
+    pub learned: bool,
     /// Mixed precision on a GPU: the loss scale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<CarriedScale>,
@@ -331,6 +346,9 @@ fn check_invariants(progress: &Progress, optimizer_steps: u64) -> Result<(), Str
         ("loss_count", loss_count),
         ("skipped", skipped),
         ("best.epoch", progress.best.map_or(0, |best| best.epoch)),
+        ("restarts", progress.restarts),
+        ("attempt_step", progress.attempt_step),
+        ("perfect", progress.perfect),
     ] {
         if count > step {
             return Err(format!("got {what} {count}, needs at most step, {step}"));

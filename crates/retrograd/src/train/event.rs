@@ -108,6 +108,20 @@ pub enum Event<'a> {
     Finishing,
     /// The trained model was verified.
     Verified(&'a Verification),
+    /// The start was given up; the next attempt begins.
+    Restarted {
+        /// The attempt that begins, counted from 1.
+        attempt: u64,
+        /// Attempts that fit into the run.
+        attempts: u64,
+        /// Epochs done in all attempts.
+        epoch: u64,
+    },
+    /// The model has learned: the run ends.
+    Learned {
+        /// Epochs done in all attempts.
+        epoch: u64,
+    },
     /// No better figure for the epochs that `early_stopping` allows.
     StoppedEarly {
         /// The best epoch.
@@ -157,6 +171,15 @@ impl Event<'_> {
                 let text = format!("{error}; the run goes on and tries again");
                 ("warning", json!({ "text": text }))
             }
+            Event::Restarted {
+                attempt,
+                attempts,
+                epoch,
+            } => (
+                "restarted",
+                json!({ "attempt": attempt, "attempts": attempts, "epoch": epoch }),
+            ),
+            Event::Learned { epoch } => ("learned", json!({ "epoch": epoch })),
             Event::StoppedEarly { best } => ("stopped_early", json!({ "best": best })),
             Event::Verified(verification) => ("verified", verification.to_json()),
             Event::LongStep | Event::Stepped | Event::Evaluating | Event::Finishing => return None,
@@ -200,6 +223,9 @@ pub struct Summary {
     pub validation_loss: Option<f64>,
     /// Steps left out because of numbers that were not finite.
     pub skipped_steps: u64,
+    /// The attempt that the run ended with, counted from 1, and how many there could have been; where
+    /// starts are given up.
+    pub attempts: Option<(u64, u64)>,
     /// The epoch whose parameters were kept as the best.
     pub best_epoch: Option<u64>,
     /// The figure that chose that epoch, whether smaller is better, and its value.
@@ -252,6 +278,9 @@ impl Summary {
         put("validation_loss", json!(self.validation_loss));
         put("skipped_steps", json!(self.skipped_steps));
         put("best_epoch", json!(self.best_epoch));
+        if let Some((attempts, _)) = self.attempts {
+            put("attempts", json!(attempts));
+        }
         if let Some(verdict) = &self.verdict {
             put("learned", json!(*verdict == Verdict::Learned));
         }

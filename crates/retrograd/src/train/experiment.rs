@@ -96,6 +96,18 @@ pub struct TrainSpec {
     /// Stop after this many epochs without a better figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early_stopping: Option<u64>,
+    /// Stop once the model has learned: nothing wrong in this many evaluations in a row, and in what
+    /// the task tries beside. For tasks that can say so, such as automata.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_when_learned: Option<u64>,
+    /// Start again from the next key where this many epochs were not enough to learn; `epochs` are
+    /// those of all attempts. For the same tasks, where no weights are given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_after: Option<u64>,
+    /// Every so many epochs look for an exact model near the soft one that is right. For the same
+    /// tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_every: Option<u64>,
     /// End after this epoch, with the rates of a run of `epochs`: what a cross-validation found best.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_after: Option<u64>,
@@ -151,6 +163,9 @@ impl Default for TrainSpec {
             freeze: Vec::new(),
             weights: None,
             early_stopping: None,
+            stop_when_learned: None,
+            restart_after: None,
+            round_every: None,
             stop_after: None,
             evaluate_every: 1,
             checkpoint_every: None,
@@ -169,6 +184,12 @@ impl TrainSpec {
             ("train.evaluate_every", self.evaluate_every),
             ("train.checkpoint_every", self.checkpoint_every.unwrap_or(1)),
             ("train.early_stopping", self.early_stopping.unwrap_or(1)),
+            (
+                "train.stop_when_learned",
+                self.stop_when_learned.unwrap_or(1),
+            ),
+            ("train.restart_after", self.restart_after.unwrap_or(1)),
+            ("train.round_every", self.round_every.unwrap_or(1)),
             ("train.stop_after", self.stop_after.unwrap_or(1)),
             ("train.batch", self.batch.unwrap_or(1) as u64),
             ("train.shards", self.shards.unwrap_or(1) as u64),
@@ -197,6 +218,18 @@ impl TrainSpec {
     /// The epoch that the run ends with.
     pub fn last_epoch(&self) -> u64 {
         self.stop_after.unwrap_or(self.epochs).min(self.epochs)
+    }
+
+    /// Epochs of an attempt: those that a schedule spreads over.
+    pub fn attempt_epochs(&self) -> u64 {
+        let each = self.restart_after.filter(|_| self.attempts().is_some());
+        each.unwrap_or(self.epochs).min(self.epochs)
+    }
+
+    /// Attempts that fit into the epochs, where a start that doesn't learn is given up.
+    pub fn attempts(&self) -> Option<u64> {
+        let each = self.restart_after.filter(|_| self.weights.is_none())?;
+        Some(self.last_epoch().div_ceil(each))
     }
 
     /// Nothing that needs the whole gradient before the first update, or the parameters from before

@@ -9,6 +9,7 @@ use crate::clock::Instant;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+mod attempts;
 mod saving;
 
 use super::checkpoint::{Best, Progress, take_weights};
@@ -62,6 +63,8 @@ pub(super) struct Fit<'a, T: Task> {
     last_save: Duration,
     /// Whether the trained model is verified.
     pub(super) verify: bool,
+    /// Whether curves and report are drawn.
+    pub(super) report: bool,
     /// Where the best parameters are left at the end.
     pub(super) kept: Option<&'a mut Vec<f32>>,
     /// What others found out, for summary and report.
@@ -120,6 +123,7 @@ impl<'a, T: Task> Fit<'a, T> {
             last_evaluation: None,
             last_save: Duration::ZERO,
             verify: false,
+            report: true,
             kept: None,
             added: Findings::default(),
             device: report::cpu(),
@@ -233,6 +237,7 @@ impl<'a, T: Task> Fit<'a, T> {
             self.lr = self.rate(self.progress.step.saturating_sub(1), per_epoch);
             self.evaluate_if_due(per_epoch, total)?
         };
+        stopped_early |= self.progress.learned;
         while self.progress.step < total && !stopped_early {
             let before = self.progress.step;
             let long = self.steps_long();
@@ -302,16 +307,24 @@ impl<'a, T: Task> Fit<'a, T> {
         let start = Instant::now();
         self.evaluate(epoch)?;
         self.last_evaluation = Some(start.elapsed());
-        Ok(self.no_better_since(epoch))
+        if self.has_learned(epoch)? || self.no_better_since(epoch) {
+            return Ok(true);
+        }
+        if !self.round_if_due(epoch)? {
+            self.restart_if_hopeless(per_epoch, total)?;
+        }
+        Ok(false)
     }
 
     /// The learning rate of the update that a step is part of.
     fn rate(&self, step: u64, per_epoch: u64) -> f64 {
         let spec = self.spec;
+        // Every attempt has the whole schedule.
+        let step = step.saturating_sub(self.progress.attempt_step);
         let (epoch, in_epoch) = (step / per_epoch, step % per_epoch);
         let updates_per_epoch = per_epoch.div_ceil(spec.accumulate);
         let update = epoch * updates_per_epoch + in_epoch / spec.accumulate;
-        let updates = spec.epochs.saturating_mul(updates_per_epoch);
+        let updates = spec.attempt_epochs().saturating_mul(updates_per_epoch);
         spec.optimizer.lr() * spec.schedule.factor(update, updates)
     }
 
@@ -323,15 +336,19 @@ impl<'a, T: Task> Fit<'a, T> {
             return Ok(());
         }
         self.sync()?;
-        let stepper = &mut self.stepper;
-        self.task.adapt(&mut stepper.params)?;
+        self.task.adapt(&mut self.stepper.params)?;
+        self.restart_accelerator()
+    }
+
+    /// What computes steps elsewhere goes on from the parameters that are here.
+    fn restart_accelerator(&mut self) -> Result<()> {
         if let Some(accelerator) = &mut self.accelerator {
             self.carried = accelerator.carried()?;
             let start = Start {
-                params: &stepper.params,
-                optimizer: &stepper.optimizer,
+                params: &self.stepper.params,
+                optimizer: &self.stepper.optimizer,
                 carried: &self.carried,
-                image_loss: stepper.image_loss.as_ref(),
+                image_loss: self.stepper.image_loss.as_ref(),
             };
             accelerator.restart(self.task.model(), &start)?;
             self.accelerated_from = self.progress.step;
@@ -565,7 +582,14 @@ impl<'a, T: Task> Fit<'a, T> {
             });
         }
         let start = Instant::now();
-        let metrics = self.task.evaluate(&self.stepper.params, epoch)?;
+        let mut metrics = self.task.evaluate(&self.stepper.params, epoch)?;
+        self.progress.perfect = match self.task.learned(&metrics) {
+            true => self.progress.perfect + 1,
+            false => 0,
+        };
+        if self.spec.attempts().is_some() {
+            metrics.push(("attempt".into(), (self.progress.restarts + 1) as f64));
+        }
         let picture = self.task.picture(&self.stepper.params);
         let view = match self.observer.views() {
             true => self.task.view(&self.stepper.params)?,
@@ -679,6 +703,9 @@ impl<'a, T: Task> Fit<'a, T> {
         self.metrics.rewrite(&folder.metrics(), &self.records)?;
         let json = serde_json::to_string_pretty(&summary.to_json()).expect("plain values");
         folder.write(&folder.summary(), &(json + "\n"))?;
+        if !self.report {
+            return Ok(summary);
+        }
         let curves = report::curves(&self.records);
         folder.write(&folder.curves(), &curves)?;
         let page = report::page(&report::Page {
@@ -712,6 +739,10 @@ impl<'a, T: Task> Fit<'a, T> {
             train_loss: kept.map_or(f64::NAN, |r| r.train_loss),
             validation_loss: kept.and_then(|r| r.get("validation_loss")),
             skipped_steps: progress.skipped,
+            attempts: self
+                .spec
+                .attempts()
+                .map(|most| (progress.restarts + 1, most)),
             best_epoch: best,
             chosen_by: progress.best.map(|best| {
                 let (name, smaller) = self.task.best_by();
@@ -720,9 +751,12 @@ impl<'a, T: Task> Fit<'a, T> {
             ..Summary::default()
         };
         for (name, value) in kept.iter().flat_map(|r| &r.metrics) {
-            if name != "validation_loss" {
+            if !["validation_loss", "attempt"].contains(&name.as_str()) {
                 summary.more.insert(name.clone(), (*value).into());
             }
+        }
+        if progress.rounded {
+            summary.more.insert("rounded".into(), true.into());
         }
         set_buffers(self.task.model_mut(), &self.best_buffers)?;
         for (name, value) in self.task.measure(&self.best_params)? {

@@ -8,7 +8,7 @@
 use crate::math;
 use serde_json::{Value, json};
 
-use super::{Content, Experiment, Figure, Findings, Summary};
+use super::{Content, Experiment, Figure, Findings, Summary, Verdict};
 
 /// Figures of the folds, or of runs that differ in their seeds.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +19,31 @@ pub struct Spread {
     pub epochs: Vec<u64>,
     /// The figures of every run, by their names.
     pub figures: Vec<(String, Vec<f64>)>,
+    /// Whether each of them learned.
+    pub learned: Vec<Learned>,
+}
+
+/// Whether a run learned, and what it took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Learned {
+    /// Where that can be said.
+    pub learned: Option<bool>,
+    /// The attempt that it ended with, counted from 1; where starts are given up.
+    pub attempt: Option<u64>,
+    /// Seconds of training.
+    pub seconds: f64,
+}
+
+impl Learned {
+    fn cells(self) -> [String; 3] {
+        let learned = match self.learned {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "",
+        };
+        let attempt = self.attempt.map_or(String::new(), |n| n.to_string());
+        [learned.into(), attempt, format!("{:.1}", self.seconds)]
+    }
 }
 
 /// The experiment of a fold, counted from 1.
@@ -57,6 +82,11 @@ impl Spread {
         self.runs.push(run.to_string());
         self.epochs
             .push(summary.best_epoch.unwrap_or(summary.epochs));
+        self.learned.push(Learned {
+            learned: summary.verdict.as_ref().map(|v| *v == Verdict::Learned),
+            attempt: summary.attempts.map(|(attempt, _)| attempt),
+            seconds: summary.seconds,
+        });
         let done = self.runs.len();
         for source in &summary.sources {
             let value = match source.name.as_str() {
@@ -126,12 +156,37 @@ impl Spread {
             row.extend(known.iter().map(|(_, values, _)| super::number(values[i])));
             rows.push(row);
         }
+        if self.learned.iter().any(|l| l.learned.is_some()) {
+            header.extend(["learned", "attempts", "seconds"].map(String::from));
+            for (row, one) in rows.iter_mut().zip(&self.learned) {
+                row.extend(one.cells());
+            }
+        }
         let mut row = vec!["mean ± deviation".to_string(), String::new()];
         row.extend(known.iter().map(|(_, _, (mean, deviation))| {
             format!("{} ± {}", super::number(*mean), super::number(*deviation))
         }));
+        row.resize(header.len(), String::new());
         rows.push(row);
         (header, rows)
+    }
+
+    /// How many runs learned, where that can be said: `20 of 20, 17 at the first attempt; median 5.1 s,
+    /// slowest 14.0 s`, times of those that did.
+    pub fn success(&self) -> Option<String> {
+        self.learned.iter().find_map(|l| l.learned)?;
+        let good = || self.learned.iter().filter(|l| l.learned == Some(true));
+        let mut said = format!("{} of {}", good().count(), self.learned.len());
+        if self.learned.iter().any(|l| l.attempt.is_some()) {
+            let first = good().filter(|l| l.attempt == Some(1)).count();
+            said += &format!(", {first} at the first attempt");
+        }
+        let mut seconds: Vec<f64> = good().map(|l| l.seconds).collect();
+        seconds.sort_by(f64::total_cmp);
+        if let (Some(median), Some(slowest)) = (seconds.get(seconds.len() / 2), seconds.last()) {
+            said += &format!("; median {median:.1} s, slowest {slowest:.1} s");
+        }
+        Some(said)
     }
 
     /// What summary and report of the model on all rows say of the folds.

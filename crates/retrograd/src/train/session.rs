@@ -16,6 +16,7 @@ pub struct Session<'a> {
     placement: Placement,
     group: Option<&'a dyn Group>,
     verify: bool,
+    report: bool,
     stop: Option<&'a AtomicBool>,
     observer: Option<&'a mut (dyn Observer + Send)>,
     plan: Option<&'a mut String>,
@@ -39,6 +40,7 @@ impl<'a> Session<'a> {
             placement: Placement::Cpu,
             group: None,
             verify: false,
+            report: true,
             stop: None,
             observer: None,
             plan: None,
@@ -77,6 +79,12 @@ impl<'a> Session<'a> {
     /// part of a second to a few. Only in a folder, and not unless asked for.
     pub fn verified(mut self, verify: bool) -> Self {
         self.verify = verify;
+        self
+    }
+
+    /// Whether curves and report are drawn at the end. They are unless it is said otherwise.
+    pub fn reported(mut self, report: bool) -> Self {
+        self.report = report;
         self
     }
 
@@ -172,8 +180,10 @@ impl<'a> Session<'a> {
         }
         let resume = matches!(self.folder, Place::Resume(_));
         let mut fit = Fit::new(&self.experiment, task, observer, self.stop, resume)?;
+        fit.check_attempts()?;
         fit.share(shards, group);
         fit.verify = self.verify;
+        fit.report = self.report;
         fit.kept = self.kept.as_deref_mut();
         fit.added = self.added.clone();
         match &self.folder {

@@ -190,6 +190,39 @@ pub trait Task {
     /// validation data.
     fn evaluate(&mut self, params: &[f32], epoch: u64) -> Result<Metrics>;
 
+    /// Whether the task can say that its model has learned, and can start again:
+    /// [`Task::learned`], [`Task::confirm`] and [`Task::begin_again`] are its own.
+    fn judges(&self) -> bool {
+        false
+    }
+
+    /// Whether nothing is wrong in the figures of an evaluation.
+    fn learned(&self, metrics: &Metrics) -> bool {
+        let _ = metrics;
+        false
+    }
+
+    /// Whether a model in whose evaluations nothing is wrong can do what it is for beside: asked
+    /// before a run ends by it.
+    fn confirm(&mut self, params: &[f32], epoch: u64) -> Result<bool> {
+        let _ = (params, epoch);
+        Ok(true)
+    }
+
+    /// Looks for an exact model near the soft one, after an epoch with this training loss, where it
+    /// gets something wrong. Whether the parameters were changed.
+    fn round(&mut self, params: &mut [f32], loss: f64, epoch: u64) -> Result<bool> {
+        let _ = (params, loss, epoch);
+        Ok(false)
+    }
+
+    /// Draws the model anew from the key of an attempt (the first is 0), and gives the parameters that
+    /// it begins with.
+    fn begin_again(&mut self, seed: u64, attempt: u64) -> Result<Vec<f32>> {
+        let _ = attempt;
+        Ok(self.model().init(seed))
+    }
+
     /// The figure that decides which parameters are the best, and whether smaller is better. Where
     /// `evaluate` gives no such figure the last parameters are taken.
     fn best_by(&self) -> (&'static str, bool) {

@@ -1,5 +1,6 @@
 //! What the automaton promises.
 
+mod attempts;
 mod bundles;
 mod gradients;
 mod hard;
@@ -22,6 +23,7 @@ pub(super) fn small(boundary: BoundaryCondition, steps: usize, fire_rate: f64) -
         fire_rate,
         wiring: WiringKind::Unique,
         per_kernel_wiring: false,
+        pass_logit: 10.0,
     };
     LogicCa::new(spec, 3).unwrap()
 }

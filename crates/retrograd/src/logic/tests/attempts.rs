@@ -1,0 +1,249 @@
+//! Runs that look for an exact circuit, start again, and stop when they have learned.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::small;
+use crate::Model;
+use crate::logic::BoundaryCondition::Periodic;
+use crate::logic::evaluate::boards_right;
+use crate::logic::gates::{GATES, hardest};
+use crate::logic::rounding::{Grids, Trial, decide, round};
+use crate::logic::rule::Rule;
+use crate::logic::{BitGrid, HardCircuit, LogicCa, LogicTask, Program};
+use crate::parallel::with_threads;
+use crate::rng::Key;
+use crate::train::{Event, Experiment, Observer, Session, Summary};
+
+/// A trial whose every cell is as a circuit makes it in one step.
+fn grids_of(circuit: &HardCircuit) -> Grids {
+    let size @ [samples, height, width] = [3, 5, 7];
+    let mut start = BitGrid::new(size, circuit.channels, circuit.boundary).unwrap();
+    start.randomise(&mut Key::new(5).stream());
+    let mut end = start.clone();
+    end.step(&Program::new(circuit), None);
+    let mut wanted = Vec::new();
+    for sample in 0..samples {
+        for (y, x) in (0..height).flat_map(|y| (0..width).map(move |x| (y, x))) {
+            for c in 0..circuit.channels {
+                wanted.push(([sample, y, x, c], end.get(sample, y, x, c)));
+            }
+        }
+    }
+    Grids {
+        start,
+        steps: 1,
+        fire: None,
+        wanted,
+    }
+}
+
+/// A circuit, and logits in which both of its outputs were decided wrongly, by a little.
+fn nearly_right() -> (LogicCa, HardCircuit, Vec<f32>) {
+    let model = small(Periodic, 1, 1.0);
+    let mut stream = Key::new(11).stream();
+    let right: Vec<u8> = (0..model.gates())
+        .map(|_| [1, 6, 7, 9, 3, 5][stream.below(6)])
+        .collect();
+    let mut params = vec![0.0; model.layout().len()];
+    for (i, (logits, &op)) in params.chunks_exact_mut(GATES).zip(&right).enumerate() {
+        logits[usize::from(op)] = 5.0;
+        if i >= right.len() - 2 {
+            logits[usize::from(15 - op)] = 5.2;
+        }
+    }
+    let circuit = HardCircuit::with_ops(&model, &right);
+    (model, circuit, params)
+}
+
+#[test]
+fn gates_that_were_decided_wrongly_by_a_little_are_found() {
+    let (model, right, mut params) = nearly_right();
+    let trial = Trial::Grids(grids_of(&right));
+    assert_eq!(trial.wrong(&right), 0);
+    let largest = HardCircuit::of(&model, &params);
+    assert_eq!(trial.wrong(&largest), trial.count());
+    let key = Key::new(1);
+    let found = round(&model, &params, &trial, key);
+    assert_eq!(found.wrong, 0);
+    for threads in [1, 2, 7] {
+        let again = with_threads(threads, || round(&model, &params, &trial, key));
+        assert_eq!(again, found, "{threads} threads");
+    }
+    // The circuit that the logits stand for afterwards is the one that was found.
+    decide(&mut params, &found.ops);
+    assert_eq!(trial.wrong(&HardCircuit::of(&model, &params)), 0);
+    for logits in params.chunks_exact(GATES) {
+        let best = usize::from(hardest(logits));
+        let others = logits.iter().enumerate().filter(|(i, _)| *i != best);
+        assert!(others.clone().all(|(_, &l)| logits[best] - l >= 10.0));
+    }
+}
+
+#[test]
+fn what_is_left_wrong_is_said_and_never_more_than_before() {
+    let (model, right, params) = nearly_right();
+    let mut grids = grids_of(&right);
+    // What no circuit can do: two cells that see the same and should differ.
+    for (place, bit) in &mut grids.wanted {
+        *bit = place[1] % 2 == 0;
+    }
+    grids.start = BitGrid::new([3, 5, 7], 2, Periodic).unwrap();
+    let trial = Trial::Grids(grids);
+    let before = trial.wrong(&HardCircuit::of(&model, &params));
+    let found = round(&model, &params, &trial, Key::new(1));
+    assert!(found.wrong > 0 && found.wrong <= before);
+    let ops = HardCircuit::with_ops(&model, &found.ops);
+    assert_eq!(trial.wrong(&ops), found.wrong);
+}
+
+#[test]
+fn all_boards_at_once_are_right_as_often_as_board_by_board() {
+    let mut spec = small(Periodic, 1, 1.0).spec().clone();
+    spec.channels = 1;
+    spec.update = vec![7, 6, 4, 2, 1];
+    let model = LogicCa::new(spec, 2).unwrap();
+    let mut stream = Key::new(4).stream();
+    for rule in [Rule::LIFE, "B36/S23".parse().unwrap()] {
+        for _ in 0..20 {
+            let ops: Vec<u8> = (0..model.gates())
+                .map(|_| stream.below(GATES) as u8)
+                .collect();
+            let circuit = HardCircuit::with_ops(&model, &ops);
+            let right = 512 - Trial::of_rule(rule).wrong(&circuit);
+            assert_eq!(right, boards_right(rule, &circuit));
+        }
+    }
+}
+
+/// A pattern on a small grid; zeros grow from zeros, which gates that pass their input on do at once.
+fn experiment(target: &str, train: &str) -> Experiment {
+    let text = format!(
+        "name = \"attempts\"\n[model]\nfamily = \"logic_ca\"\nchannels = 2\nkernels = 3\n\
+         perception = [9, 8, 4, 2]\nupdate = [14, 12, 9, 5, 3, 2]\nboundary = \"periodic\"\nsteps = 3\n\
+         pass_logit = 4.0\n[data]\ngrid = [4, 4]\n{target}\n\
+         [train]\noptimizer = {{ kind = \"adamw\", lr = 0.1 }}\nseed = 3\n{train}\n"
+    );
+    Experiment::parse(&text, "attempts.toml").unwrap()
+}
+
+const NOISE: &str = "start = \"random\"\ntarget = \"checkerboard\"";
+const ZEROS: &str =
+    "start = \"zeros\"\ntarget = \"bitmap\"\nbitmap = [[\"0\", \"0\", \"0\", \"0\"]]";
+const ATTEMPTS: &str =
+    "epochs = 12\nbatch = 2\nrestart_after = 5\nround_every = 2\nstop_when_learned = 3";
+
+fn fit(experiment: &Experiment, run: &Path, resume: bool) -> Summary {
+    let mut task = LogicTask::new(experiment).unwrap();
+    let session = Session::new(experiment.clone());
+    let session = match resume {
+        true => session.resuming(run),
+        false => session.in_folder(run),
+    };
+    session.reported(false).fit(&mut task).unwrap()
+}
+
+/// The parameters, the wires, and what was measured.
+fn left(run: &Path) -> (Vec<u8>, Vec<String>) {
+    let model = std::fs::read(run.join("model.safetensors")).unwrap();
+    let metrics = std::fs::read_to_string(run.join("metrics.csv")).unwrap();
+    let without_time = |line: &str| line.rsplit_once(',').unwrap().0.to_string();
+    (model, metrics.lines().map(without_time).collect())
+}
+
+#[test]
+fn a_start_that_does_not_learn_is_given_up_and_the_bits_are_the_same_on_any_number_of_threads() {
+    let experiment = experiment(NOISE, ATTEMPTS);
+    let folder = tempfile::tempdir().unwrap();
+    let run = |threads: usize| {
+        let run = folder.path().join(threads.to_string());
+        let summary = with_threads(threads, || fit(&experiment, &run, false));
+        assert_eq!(summary.attempts, Some((3, 3)));
+        assert_eq!(summary.to_json()["attempts"], 3);
+        left(&run)
+    };
+    let one = run(1);
+    let attempts: Vec<_> = one
+        .1
+        .iter()
+        .map(|l| l.split(',').collect::<Vec<_>>())
+        .collect();
+    let at = attempts[0].iter().position(|h| *h == "attempt").unwrap();
+    let numbers: Vec<_> = attempts[1..].iter().map(|row| row[at]).collect();
+    assert_eq!(
+        numbers,
+        ["1", "1", "1", "1", "1", "2", "2", "2", "2", "2", "3", "3"]
+    );
+    assert_eq!(one, run(2));
+    assert_eq!(one, run(7));
+}
+
+#[test]
+fn every_attempt_has_wires_of_its_own() {
+    let experiment = experiment(NOISE, ATTEMPTS);
+    let mut task = LogicTask::new(&experiment).unwrap();
+    use crate::train::Task;
+    let mut seen = vec![task.model().update_wires().to_vec()];
+    for attempt in 1..4 {
+        let params = task.begin_again(3, attempt).unwrap();
+        assert_eq!(params, task.model().init(3));
+        let wires = task.model().update_wires().to_vec();
+        assert!(!seen.contains(&wires), "attempt {attempt}");
+        seen.push(wires);
+    }
+}
+
+struct StopAfter<'a>(&'a AtomicBool, u64);
+
+impl Observer for StopAfter<'_> {
+    fn event(&mut self, event: Event<'_>) {
+        if let Event::Step { step, .. } = event
+            && step >= self.1
+        {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn a_run_resumed_within_any_attempt_ends_with_the_same_bits() {
+    let experiment = experiment(NOISE, ATTEMPTS);
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder.path().join("whole");
+    fit(&experiment, &whole, false);
+    // In the first attempt, at its end, in the second, at its end, in the third.
+    for k in [3, 5, 6, 8, 10, 11] {
+        let part = folder.path().join(format!("part-{k}"));
+        let stop = AtomicBool::new(false);
+        let mut observer = StopAfter(&stop, k);
+        let stopped = Session::new(experiment.clone())
+            .in_folder(&part)
+            .observed_by(&mut observer)
+            .stopped_by(&stop)
+            .fit(&mut LogicTask::new(&experiment).unwrap());
+        assert!(matches!(stopped, Err(crate::Error::Interrupted { .. })));
+        fit(&experiment, &part, true);
+        assert_eq!(left(&part), left(&whole), "stopped after step {k}");
+    }
+}
+
+#[test]
+fn a_run_that_has_learned_stops_and_stays_so() {
+    let experiment = experiment(ZEROS, ATTEMPTS);
+    let folder = tempfile::tempdir().unwrap();
+    let summary = fit(&experiment, folder.path().join("run").as_path(), false);
+    assert_eq!((summary.epochs, summary.attempts), (3, Some((1, 3))));
+    let again = fit(&experiment, folder.path().join("run").as_path(), true);
+    assert_eq!(again.epochs, 3);
+}
+
+#[test]
+fn only_what_can_say_that_it_has_learned_is_asked() {
+    let moons = include_str!("../../../../../experiments/moons.toml");
+    let text = format!("{moons}restart_after = 5\n");
+    let experiment = Experiment::parse(&text, "moons.toml").unwrap();
+    let family = crate::Family::find("network").unwrap();
+    let error = family.train(&mut Session::new(experiment)).unwrap_err();
+    let said = error.to_string();
+    assert!(said.contains("train.restart_after"), "{said}");
+}
