@@ -58,9 +58,11 @@ mod served {
         ("Referrer-Policy", "no-referrer"),
         (
             "Content-Security-Policy",
-            "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'; \
-             style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; base-uri 'none'; \
-             form-action 'none'; frame-ancestors 'none'",
+            concat!(
+                "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; ",
+                "connect-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; ",
+                "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+            ),
         ),
     ];
 

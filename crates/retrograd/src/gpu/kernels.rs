@@ -91,6 +91,8 @@ mod tests {
 
     use super::*;
     use crate::gpu::{Choice, Gpu, GpuNetwork, GpuOptimizer, GpuTrainOptions, LossScale, Recorded};
+    use crate::graph::{DagNN, DagSpec};
+    use crate::logic::{LogicBatch, LogicCa};
     use crate::loss_image::{ImageLoss, ImageTerms};
     use crate::network::Network;
     use crate::optim::OptimizerSpec;
@@ -193,6 +195,23 @@ mod tests {
             let params: Vec<f32> = crate::scalar::cast(&case.params);
             let mut on_graph = GpuNetwork::new(&gpu, &case.model, &params).unwrap();
             step_on(&mut on_graph, &case.input.cast(), &case.target.cast(), loss);
+        }
+        let dag = DagNN::new(&DagSpec::new(2, 1, 1, "tanh"), &[0, 1, 2], &[2, 2, 3]).unwrap();
+        let mut on_dag = GpuNetwork::new(&gpu, &dag, &dag.init(0)).unwrap();
+        step_on(
+            &mut on_dag,
+            &[0.25; 4],
+            &Target::values(vec![0.5; 2]),
+            Loss::Mse,
+        );
+        let gates =
+            r#"{"channels":2,"kernels":3,"perception":[9,8,4,2],"update":[14,8,4,2],"steps":3}"#;
+        let gates = LogicCa::new(serde_json::from_str(gates).unwrap(), 5).unwrap();
+        let mut on_cells = GpuNetwork::new(&gpu, &gates, &gates.init(0)).unwrap();
+        for fire in [None, Some(vec![true; 3 * 35])] {
+            let cells = LogicBatch::new(&gates, vec![0.5; 2 * 70], [2, 5, 7], fire).unwrap();
+            let target = Target::values(vec![0.5; 2 * 70]);
+            step_on(&mut on_cells, &cells, &target, Loss::SumSquares);
         }
         let recorded = gpu.recorded();
         let mut wanted = Vec::new();

@@ -210,8 +210,8 @@ fn a_right_model_passes_every_link() {
             assert!(report.passed(), "{}\n{}", report.table(), report.summary());
             let links: std::collections::BTreeSet<Link> =
                 report.rows.iter().map(|r| r.link).collect();
-            // Differences, f32, threads, instruction sets, reused memory, trajectories.
-            assert_eq!(links.len(), 6, "{links:?}");
+            // Differences, f32, threads, processes, instruction sets, reused memory, trajectories.
+            assert_eq!(links.len(), 7, "{links:?}");
             // Every parameter and every input was differenced.
             let differenced: usize = report
                 .rows
