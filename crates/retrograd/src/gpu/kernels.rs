@@ -159,6 +159,10 @@ mod tests {
             .loss_and_gradients(x, target, loss, &options)
             .unwrap();
         on_gpu.gradients_f16().unwrap();
+        // A step needs no gradient of the input; who calls backward may.
+        let outputs = on_gpu.forward_batch(x).unwrap();
+        on_gpu.backward_batch(&outputs).unwrap();
+        on_gpu.input_gradient().unwrap();
     }
 
     #[test]
