@@ -96,7 +96,8 @@ mod tests {
     use crate::loss_image::{ImageLoss, ImageTerms};
     use crate::network::Network;
     use crate::optim::OptimizerSpec;
-    use crate::{Loss, Model, Target};
+    use crate::rng::Key;
+    use crate::{Loss, Model, Pass, Target};
 
     static LITTLE: Kernel = Kernel::new(
         "gpu/little.wgsl",
@@ -205,7 +206,9 @@ mod tests {
             Loss::Mse,
         );
         // A step needs no gradient of its input; who calls backward may.
-        let outputs = on_dag.forward_batch(&[0.25; 4]).unwrap();
+        let pass = Pass::training(Key::new(0).purpose("step"));
+        let outputs = on_dag.forward_batch_training(&[0.25; 4], &pass);
+        let outputs = outputs.unwrap();
         on_dag.backward_batch(&outputs).unwrap();
         let gates =
             r#"{"channels":2,"kernels":3,"perception":[9,8,4,2],"update":[14,8,4,2],"steps":3}"#;
