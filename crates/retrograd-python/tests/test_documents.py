@@ -11,7 +11,7 @@ import pytest
 from nbclient import NotebookClient
 
 SOURCE = pathlib.Path(os.environ["RETROGRAD_SOURCE"])
-NAMES = ["_arrays", "estimators", "formulas", "models", "runs", "torch", "verifying"]
+NAMES = ["_arrays", "denoiser", "estimators", "formulas", "models", "runs", "torch", "verifying"]
 NOTEBOOKS = sorted((SOURCE / "docs" / "notebooks").glob("*.ipynb"))
 
 

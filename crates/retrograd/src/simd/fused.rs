@@ -50,9 +50,9 @@ impl_fused!(f32x8, 8);
 fn fuses<S: Simd>(simd: S) -> bool {
     match simd.level() {
         #[cfg(target_arch = "x86_64")]
-        super::Level::Avx512(_) | super::Level::Avx2(_) => true,
+        fearless_simd::Level::Avx512(_) | fearless_simd::Level::Avx2(_) => true,
         #[cfg(target_arch = "aarch64")]
-        super::Level::Neon(_) => true,
+        fearless_simd::Level::Neon(_) => true,
         _ => false,
     }
 }
