@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use numpy::{PyArrayDyn, PyUntypedArrayMethods};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::{PyClass, PyClassInitializer};
 use retrograd::graph::{GraphBatch, GraphNetwork};
 use retrograd::logic::{LogicBatch, LogicCa};
 use retrograd::network::Network;
@@ -323,7 +324,7 @@ impl<C: Called> Engine<C> {
             });
             Ok([d_params, d_input])
         })?;
-        let array = |values: Vec<T>| Ok(flat(py, values)?.into_any());
+        let array = |values: Vec<T>| flat(py, values).map(Bound::into_any);
         Ok((
             d_params.map(array).transpose()?,
             d_input.map(array).transpose()?,
@@ -379,8 +380,12 @@ impl<C: Called> Parameters for Engine<C> {
 pub struct AnyModel(Arc<dyn Parameters>);
 
 impl AnyModel {
-    pub fn of<C: Called>(engine: &Arc<Engine<C>>) -> Self {
-        AnyModel(engine.clone())
+    /// The class of an engine's model, on what all have in common.
+    pub fn under<C: Called, M>(engine: &Arc<Engine<C>>, class: M) -> PyClassInitializer<M>
+    where
+        M: PyClass<BaseType = AnyModel>,
+    {
+        PyClassInitializer::from(AnyModel(engine.clone())).add_subclass(class)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn, PyUntypedArrayMethods};
+use pyo3::PyClassInitializer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use retrograd::Model;
@@ -180,11 +181,13 @@ impl GraphNetwork {
 impl GraphNetwork {
     /// From a description in JSON: features, and layers.
     #[new]
-    fn new(spec: &str) -> PyResult<(Self, AnyModel)> {
+    fn new(spec: &str) -> PyResult<PyClassInitializer<Self>> {
         let spec: GraphSpec = described("the graph network", spec)?;
         let engine = Arc::new(Engine::new(checked(Net::new(&spec))?));
-        let model = AnyModel::of(&engine);
-        Ok((GraphNetwork { engine, spec }, model))
+        Ok(AnyModel::under(
+            &engine.clone(),
+            GraphNetwork { engine, spec },
+        ))
     }
 
     #[getter]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn, PyUntypedArrayMethods};
+use pyo3::PyClassInitializer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use retrograd::Model;
@@ -58,11 +59,10 @@ impl LogicCa {
 impl LogicCa {
     /// From a description in JSON, wired by a seed.
     #[new]
-    fn new(spec: &str, seed: u64) -> PyResult<(Self, AnyModel)> {
+    fn new(spec: &str, seed: u64) -> PyResult<PyClassInitializer<Self>> {
         let spec: LogicSpec = described("the automaton", spec)?;
         let engine = Arc::new(Engine::new(checked(Inner::new(spec, seed))?));
-        let model = AnyModel::of(&engine);
-        Ok((LogicCa { engine }, model))
+        Ok(AnyModel::under(&engine.clone(), LogicCa { engine }))
     }
 
     /// The state after the automaton's steps. `fire` (steps, rows, columns) says which cells take

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use numpy::PyUntypedArrayMethods;
+use pyo3::PyClassInitializer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use retrograd::kan::{
@@ -76,10 +77,9 @@ fn listed(sizes: &[usize]) -> String {
 impl Network {
     /// From a description in JSON: the shape of a sample, and layers.
     #[new]
-    fn new(spec: &str) -> PyResult<(Self, AnyModel)> {
+    fn new(spec: &str) -> PyResult<PyClassInitializer<Self>> {
         let network = Self::of(described("the network", spec)?)?;
-        let model = AnyModel::of(&network.engine);
-        Ok((network, model))
+        Ok(AnyModel::under(&network.engine.clone(), network))
     }
 
     /// The shape of one sample.
