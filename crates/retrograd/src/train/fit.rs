@@ -22,7 +22,7 @@ use super::{
     OnNan, Placement, Record, Source, Specimen, Start, Summary, Task, TensorFile, TrainSpec,
     Verification,
 };
-use crate::group::{Alone, Frame, Group, meet};
+use crate::group::{Alone, Courier, Frame, Group, Tree, meet};
 use crate::rng::Key;
 use crate::verify::{self, Link, Report, Row};
 use crate::{Buffer, Error, Loss, Model, Pass, Result, Target};
@@ -181,10 +181,10 @@ impl<'a, T: Task> Fit<'a, T> {
         Ok(())
     }
 
-    /// Shares the work of every batch with the processes of a group.
-    pub(super) fn share(&mut self, shards: Option<usize>, group: &'a dyn Group) {
-        self.group = group;
-        self.shards = shards.map(|shards| Shards::new(shards, group));
+    /// Shares the work of every batch with the processes of a group, which the courier reaches.
+    pub(super) fn share(&mut self, shards: Option<usize>, courier: &'a Courier<'a>) {
+        self.group = courier.group();
+        self.shards = shards.map(|shards| Shards::new(Tree::new(shards), courier));
         if let (Some(shards), Some(samples)) = (&self.shards, self.task.samples(0)) {
             self.task.only(shards.own_samples(samples));
         }
