@@ -239,12 +239,7 @@ impl Desk {
         (done, took)
     }
 
-    fn meet(
-        &mut self,
-        group: &dyn Group,
-        own: &[u8],
-        go_on: Option<GoOn>,
-    ) -> Result<Vec<Vec<u8>>> {
+    fn meet(&mut self, group: &dyn Group, own: &[u8], go_on: Option<GoOn>) -> Result<Vec<Vec<u8>>> {
         if let Some((rank, message)) = self.failed.clone() {
             return Err(Error::Process { rank, message });
         }

@@ -162,7 +162,7 @@ impl<'a> Session<'a> {
             return Ok(Summary::default());
         }
         budget::allow(&task.demand(&self.experiment.train))?;
-        let shards = shards::choose(task, &self.experiment.train, self.group)?;
+        let shards = shards::choose(task, self.experiment.train.shards, self.group)?;
         if let Some(shards) = shards {
             self.experiment.train.shards = Some(shards);
             self.experiment.train.check()?;

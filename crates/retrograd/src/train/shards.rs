@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use self::outbox::{Outbox, Said, said_in};
 use super::step::Work;
-use super::{Accelerator, Example, Stepper, Task, TrainSpec};
+use super::{Accelerator, Example, Stepper, Task};
 use crate::group::{Courier, Exchanged, Group, Tree, cut};
 use crate::rng::Key;
 use crate::{Error, Loss, Model, Result, parallel};
@@ -22,28 +22,30 @@ use crate::{Error, Loss, Model, Result, parallel};
 const SHARDS: usize = 8;
 
 /// The shards of an experiment's batches; none where it has none and no group asks for them.
-pub(super) fn choose<T: Task>(
+pub(crate) fn choose<T: Task>(
     task: &T,
-    train: &TrainSpec,
+    asked: Option<usize>,
     group: Option<&dyn Group>,
 ) -> Result<Option<usize>> {
     let size = group.map_or(1, Group::size);
     let (name, least) = task.shard_of();
     let Some(samples) = task.samples(0) else {
-        if train.shards.is_none() && size == 1 {
+        if asked.is_none() && size == 1 {
             return Ok(None);
         }
-        let (what, got) = match train.shards {
+        let (what, got) = match asked {
             Some(shards) => ("train.shards", shards.to_string()),
             None => ("processes", size.to_string()),
         };
         return Err(Error::invalid(
             what,
             format!("{got} for a batch that is one graph in one piece"),
-            "1: its nodes depend on each other in every layer; threads share it (--threads)",
+            "1: its nodes depend on each other in every layer; threads share it (--threads). Where nodes \
+             are classified, [data] neighbours = [10, 5] makes batches of them with a sample of what is \
+             around, which processes share",
         ));
     };
-    let shards = match (train.shards, group) {
+    let shards = match (asked, group) {
         (Some(shards), _) => shards,
         (None, Some(_)) => (samples / least).clamp(1, SHARDS),
         (None, None) => return Ok(None),
@@ -66,7 +68,7 @@ pub(super) fn choose<T: Task>(
 }
 
 /// What a step asks of the shards of one batch.
-pub(super) struct Asked {
+pub(crate) struct Asked {
     pub loss: Loss,
     /// The step's random key.
     pub key: Key,
@@ -160,7 +162,9 @@ impl<'a, M: Model> Shards<'a, M> {
         self.free = outbox.close();
         let (met, sums) = courier.finish();
         let met = met?;
-        self.stopped |= met.iter().any(|bytes| bytes.first().is_some_and(|f| f & 1 != 0));
+        self.stopped |= met
+            .iter()
+            .any(|bytes| bytes.first().is_some_and(|f| f & 1 != 0));
         let said: Vec<Said> = met.iter().flat_map(|bytes| said_in(bytes)).collect();
         let [mut loss, scale] = self.total(&said, &full, samples, asked.loss);
         let bad = said.iter().map(|s| s.loss).find(|loss| !loss.is_finite());
@@ -229,12 +233,17 @@ fn take_sum(
         let (part, after) = rest.split_at(range.len());
         rest = after;
         let parallel = range.len() > 2 * PIECE;
-        parallel::for_each_chunk(&mut grads[range.clone()], PIECE, parallel, |piece, grads| {
-            let part = &part[piece * PIECE..][..grads.len()];
-            for (g, t) in grads.iter_mut().zip(part) {
-                *g = t * scale + if add { *g } else { 0.0 };
-            }
-        });
+        parallel::for_each_chunk(
+            &mut grads[range.clone()],
+            PIECE,
+            parallel,
+            |piece, grads| {
+                let part = &part[piece * PIECE..][..grads.len()];
+                for (g, t) in grads.iter_mut().zip(part) {
+                    *g = t * scale + if add { *g } else { 0.0 };
+                }
+            },
+        );
     }
     sum
 }

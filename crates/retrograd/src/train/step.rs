@@ -270,6 +270,13 @@ impl<M: Model> Stepper<M> {
         Ok(value)
     }
 
+    /// That the loss and the gradient are finite, for an update that is made elsewhere.
+    pub(super) fn check_finite(&mut self, model: &M) -> Result<(), BadNumber> {
+        let layout = model.layout();
+        let found = || find_bad(&self.grads, layout, 0..self.grads.len(), "the gradient of");
+        self.bad.take().or_else(found).map_or(Ok(()), Err)
+    }
+
     /// Adds the gradient of the model's penalty, clips and steps. Returns the penalty, or the
     /// number that is not finite: then nothing has changed.
     pub fn update(&mut self, model: &M, clip: &Clip, lr: f64) -> Result<f64, BadNumber> {
