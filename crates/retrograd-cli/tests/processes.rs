@@ -62,46 +62,11 @@ fn without_mpi_a_process_among_others_says_so_and_trains_nothing() {
 
 #[cfg(feature = "mpi")]
 mod mpi {
+    use super::common::mpi::{kills, mpirun, train};
     use super::common::{parts, state};
     use std::path::{Path, PathBuf};
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
-
-    /// `mpirun` with so many processes on this machine, over TCP on the loopback device. What takes
-    /// longer than two minutes is ended by `timeout`, and fails.
-    fn mpirun(folder: &Path, processes: usize) -> Command {
-        let mut command = Command::new("timeout");
-        command.current_dir(folder);
-        command.args([
-            "--signal=KILL",
-            if kills() > 3 { "600" } else { "120" },
-            "mpirun",
-            "--oversubscribe",
-            "--bind-to",
-            "none",
-        ]);
-        command.args([
-            "--mca",
-            "btl",
-            "tcp,self",
-            "--mca",
-            "btl_tcp_if_include",
-            "lo",
-        ]);
-        command.args(["-np", &processes.to_string()]);
-        // Continuous integration runs as root, in a container.
-        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1");
-        command.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        // Processes that wait give the core to those that work.
-        command.env("OMPI_MCA_mpi_yield_when_idle", "1");
-        command
-    }
-
-    fn train(folder: &Path, processes: usize, args: &[&str]) -> (i32, String, String) {
-        let mut command = mpirun(folder, processes);
-        command.arg(env!("CARGO_BIN_EXE_retrograd")).arg("train");
-        parts(command.args(args).output().unwrap())
-    }
 
     fn model(name: &str) -> PathBuf {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -169,15 +134,6 @@ mod mpi {
         let weights =
             |run: &str| std::fs::read(folder.join(run).join("model.safetensors")).unwrap();
         assert!(weights("kan-alone") == weights("kan-4"));
-    }
-
-    /// How often a rank is killed.
-    fn kills() -> u64 {
-        if std::env::var_os("RETROGRAD_FULL").is_some() {
-            50
-        } else {
-            3
-        }
     }
 
     /// Steps of a millisecond or so, eight an epoch, with a checkpoint every twenty; enough of them to be
@@ -364,6 +320,84 @@ mod mpi {
         );
         let (_, _, said) = train(&folder.join("good"), 2, &["karate"]);
         assert!(said.contains("one graph in one piece"), "{said}");
+        assert!(begin.elapsed() < Duration::from_secs(40));
+    }
+
+    /// A limit on the size of files is met as a full disk is. Files are rank 0's: where the disk of another
+    /// rank is full, nothing is lost.
+    #[test]
+    fn a_full_disk_of_one_rank_keeps_the_checkpoint_and_another_number_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let (file, _) = long(folder, 0);
+        let limited = |rank: usize, args: &str| {
+            let script = format!(
+                "[ $OMPI_COMM_WORLD_RANK = {rank} ] && ulimit -f 8; exec '{}' train --no-verify {args}",
+                env!("CARGO_BIN_EXE_retrograd")
+            );
+            let begin = Instant::now();
+            let mut command = mpirun(folder, 3);
+            let ended = parts(command.args(["sh", "-c", &script]).output().unwrap());
+            assert!(begin.elapsed() < Duration::from_secs(60));
+            ended
+        };
+        let (code, _, said) = limited(0, &format!("{file} --out none --epochs 4"));
+        assert_ne!(code, 0);
+        assert_eq!(said.matches("error:").count(), 1, "{said}");
+        assert!(said.contains("cannot write"), "{said}");
+        assert!(!folder.join("none").exists(), "nothing half begun is left");
+        // Another rank's disk.
+        let (code, _, said) = limited(1, &format!("{file} --out run --epochs 4"));
+        assert_eq!(code, 0, "{said}");
+        let run = folder.join("run");
+        let before = state(&run);
+        let (code, _, said) = limited(0, "--resume run --epochs 8");
+        assert_ne!(code, 0);
+        assert_eq!(said.matches("error:").count(), 1, "{said}");
+        assert!(state(&run) == before, "what was there is whole");
+        let (code, _, said) = train(
+            folder,
+            2,
+            &["--no-verify", "--resume", "run", "--epochs", "8"],
+        );
+        assert_eq!(code, 0, "{said}");
+        let args = [&file[..], "--no-verify", "--out", "whole", "--epochs", "8"];
+        let (code, _, said) = train(folder, 1, &args);
+        assert_eq!(code, 0, "{said}");
+        assert!(state(&run) == state(&folder.join("whole")));
+    }
+
+    /// NaN in the data of one shard alone.
+    #[test]
+    fn nan_in_one_shard_is_said_once_and_the_last_good_state_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        // A row so large that its square overflows, in the shard of one rank.
+        let rows: String = (0..128)
+            .map(|i| {
+                format!(
+                    "{},{}\n",
+                    if i == 77 { 3e38 } else { f64::from(i % 9) },
+                    i % 7
+                )
+            })
+            .collect();
+        std::fs::write(folder.join("rows.csv"), "x,y\n".to_string() + &rows).unwrap();
+        let text = "name = \"t\"\n[model]\nfamily = \"network\"\nlayers = [{ kind = \"dense\", out = 1 }]\n\
+             [data]\nfile = \"rows.csv\"\ntargets = \"y\"\ntask = \"regression\"\nnormalise = \"none\"\n\
+             validation = 0.1\n\
+             [train]\nepochs = 2\nbatch = 64\nshards = 4\noptimizer = { kind = \"sgd\", lr = 0.001 }\n";
+        std::fs::write(folder.join("t.toml"), text).unwrap();
+        let begin = Instant::now();
+        for on_nan in ["stop", "skip"] {
+            let args = ["t.toml", "--no-verify", "--out", on_nan, "--on-nan", on_nan];
+            let (code, _, said) = train(folder, 3, &args);
+            assert_eq!(code == 0, on_nan == "skip", "{said}");
+            if on_nan == "stop" {
+                assert_eq!(said.matches("error:").count(), 1, "{said}");
+                assert!(said.contains("the loss") && said.contains("inf"), "{said}");
+            }
+        }
         assert!(begin.elapsed() < Duration::from_secs(40));
     }
 

@@ -17,6 +17,7 @@ const PIECE: usize = 1 << 30;
 pub struct Mpi {
     rank: usize,
     size: usize,
+    local_rank: usize,
     local_size: usize,
     /// One call at a time, from whichever thread.
     calls: Mutex<()>,
@@ -39,13 +40,20 @@ impl Mpi {
             ));
         }
         let world = SimpleCommunicator::world();
+        let local = world.split_shared(world.rank());
         Ok(Mpi {
             rank: number(world.rank()),
             size: number(world.size()),
-            local_size: number(world.split_shared(world.rank()).size()),
+            local_rank: number(local.rank()),
+            local_size: number(local.size()),
             calls: Mutex::new(()),
             universe: Mutex::new(Some(universe)),
         })
+    }
+
+    /// Which of those on this machine this is.
+    pub fn local_rank(&self) -> usize {
+        self.local_rank
     }
 
     /// How many of them are on this machine.

@@ -220,6 +220,7 @@ fn everything(edges: &Path, features: Option<&Path>, labels: Option<&Path>) -> E
         undirected: false,
         self_loops: EdgeRule::Keep,
         duplicates: EdgeRule::Keep,
+        neighbours: Vec::new(),
     }
 }
 

@@ -206,17 +206,6 @@ impl<M: Model> Stepper<M> {
         Ok(value)
     }
 
-    /// Loss and gradient of a shard of a batch, the gradient elsewhere than in the stepper's own.
-    pub(super) fn gradient_into(
-        &mut self,
-        model: &M,
-        lesson: &Lesson<'_, M>,
-        share: f32,
-        grads: &mut [f32],
-    ) -> Result<f64> {
-        self.differentiate(model, lesson, share, false, grads)
-    }
-
     /// A loss that is not finite is the error of the update that follows.
     pub(super) fn note_loss(&mut self, value: f64, add: bool) {
         if !add {
@@ -279,6 +268,13 @@ impl<M: Model> Stepper<M> {
                 .get_or_insert_with(|| BadNumber::new("the loss", value));
         }
         Ok(value)
+    }
+
+    /// That the loss and the gradient are finite, for an update that is made elsewhere.
+    pub(super) fn check_finite(&mut self, model: &M) -> Result<(), BadNumber> {
+        let layout = model.layout();
+        let found = || find_bad(&self.grads, layout, 0..self.grads.len(), "the gradient of");
+        self.bad.take().or_else(found).map_or(Ok(()), Err)
     }
 
     /// Adds the gradient of the model's penalty, clips and steps. Returns the penalty, or the
@@ -425,6 +421,22 @@ impl<M: Model> Default for Work<M> {
     }
 }
 
+/// What wants to know of a shard's gradient while it is computed.
+pub(super) trait Watch {
+    /// The forward pass is over, with this loss.
+    fn loss(&mut self, loss: f64) {
+        let _ = loss;
+    }
+
+    /// A range of the gradient is complete.
+    fn complete(&mut self, range: Range<usize>, grads: &[f32]) {
+        let _ = (range, grads);
+    }
+}
+
+/// Nothing.
+impl Watch for () {}
+
 /// Loss and gradient of a shard in memory of its own. Of a loss that is not finite, too: other shards may
 /// wait for what this one says in its backward pass.
 pub(super) fn gradient_of<M: Model>(
@@ -433,6 +445,7 @@ pub(super) fn gradient_of<M: Model>(
     lesson: &Lesson<'_, M>,
     share: f32,
     work: &mut Work<M>,
+    watch: &mut dyn Watch,
 ) -> Result<f64> {
     let memory = Memory {
         image_loss: &mut work.image_loss,
@@ -440,9 +453,17 @@ pub(super) fn gradient_of<M: Model>(
         tape: &mut work.tape,
     };
     let value = loss_of(model, params, lesson, memory)?;
-    let wanted = Grads::params(&mut work.grads);
-    let (tape, d_output) = (&mut work.tape, &mut work.d_output);
-    backward_of(model, params, lesson, tape, d_output, share, wanted);
+    watch.loss(value);
+    scale(&mut work.d_output, share);
+    model.backward_telling(
+        params,
+        lesson.input,
+        lesson.pass,
+        &mut work.tape,
+        &work.d_output,
+        &mut work.grads,
+        &mut |range, grads| watch.complete(range, grads),
+    );
     Ok(value)
 }
 
@@ -502,27 +523,18 @@ fn differentiate<M: Model>(
             input: None,
             accumulate: add,
         };
-        backward_of(model, params, lesson, tape, d_output, share, wanted);
+        scale(d_output, share);
+        model.backward(params, lesson.input, lesson.pass, tape, d_output, wanted);
     }
     Ok(value)
 }
 
-/// Backward, from the gradient of the output that the loss has left, scaled.
-fn backward_of<M: Model>(
-    model: &M,
-    params: &[f32],
-    lesson: &Lesson<'_, M>,
-    tape: &mut M::Tape<f32>,
-    d_output: &mut [f32],
-    share: f32,
-    wanted: Grads<'_, f32>,
-) {
+fn scale(d_output: &mut [f32], share: f32) {
     if share != 1.0 {
         for d in d_output.iter_mut() {
             *d *= share;
         }
     }
-    model.backward(params, lesson.input, lesson.pass, tape, d_output, wanted);
 }
 
 /// What happens to a range whose gradient is complete.

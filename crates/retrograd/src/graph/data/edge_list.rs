@@ -48,6 +48,10 @@ pub struct EdgeListFiles {
     /// What happens to edges that come twice.
     #[serde(default)]
     pub duplicates: EdgeRule,
+    /// Batches of nodes with so many of their neighbours, so many of the neighbours' and so on; the whole
+    /// graph at once where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub neighbours: Vec<usize>,
 }
 
 /// A table or an array as numbers: rows and columns.
@@ -176,6 +180,7 @@ fn build(files: &EdgeListFiles, listed: Listed) -> Result<(GraphBatch<f32>, List
     let mut rules = EdgeRules {
         self_loops: files.self_loops,
         duplicates: files.duplicates,
+        neighbours: Vec::new(),
     };
     if links {
         // Nothing is said about the link of a node to itself, and a link is there or not.
@@ -281,6 +286,7 @@ mod tests {
             undirected: true,
             self_loops: EdgeRule::Refuse,
             duplicates: EdgeRule::Refuse,
+            neighbours: Vec::new(),
         };
         let data = read_edge_list(&files, 0).unwrap();
         assert_eq!(data.batch.graph().edges(), 4);
@@ -359,6 +365,7 @@ mod tests {
             undirected: true,
             self_loops: EdgeRule::Refuse,
             duplicates: EdgeRule::Refuse,
+            neighbours: Vec::new(),
         };
         let counts = |batch: &GraphBatch<f32>| [batch.graph().nodes(), batch.graph().edges()];
         assert_eq!(counts(&read_edge_list(&files, 0).unwrap().batch), [3, 0]);
@@ -393,6 +400,7 @@ mod tests {
                 undirected: false,
                 self_loops: EdgeRule::Drop,
                 duplicates: EdgeRule::Drop,
+                neighbours: Vec::new(),
             };
             let batch = read_unlabelled(&files).unwrap();
             let ids = node_names(&files).unwrap().0;
@@ -422,6 +430,7 @@ mod tests {
             undirected: false,
             self_loops: EdgeRule::Refuse,
             duplicates: EdgeRule::Drop,
+            neighbours: Vec::new(),
         };
         let message = read_unlabelled(&files).unwrap_err().to_string();
         assert!(
