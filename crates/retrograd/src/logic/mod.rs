@@ -54,7 +54,9 @@ pub mod rule;
 mod sizes;
 mod spec;
 mod task;
+mod thinning;
 mod training;
+mod trial;
 mod view;
 pub mod wiring;
 
