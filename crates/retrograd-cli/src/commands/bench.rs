@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use retrograd::bench::{Workload, all};
 use retrograd::command::did_you_mean;
 use retrograd::data::write_whole;
+use retrograd::parallel;
 
 use super::bench_mpi;
 use crate::bench::{self, Device};
@@ -17,6 +18,7 @@ use crate::exit::{Outcome, Result};
 Examples:
   retrograd bench --list
   retrograd bench mlp-256 'kan-*' --threads 2 --json figures.json
+  retrograd bench 'logic-*' --speedup
   retrograd bench --device gpu --profile")]
 pub struct BenchArgs {
     /// The workloads; all of them by default. A final * stands for any ending.
@@ -32,6 +34,10 @@ pub struct BenchArgs {
     /// complete; leaves out workloads that aren't training steps.
     #[arg(long, conflicts_with_all = ["profile", "dump"])]
     fused_updates: bool,
+    /// Times every workload on 1, 2, … threads, up to --threads, and shows what the others gain
+    /// over one.
+    #[arg(long, conflicts_with_all = ["profile", "dump"])]
+    speedup: bool,
     /// Shows where the time of a native step goes, kernel by kernel, with --device gpu.
     #[arg(long)]
     profile: bool,
@@ -83,15 +89,28 @@ pub fn run(args: BenchArgs) -> Result {
         return dump(&workloads, args.device, path);
     }
     println!("workload                 device threads       median      minimum  rate");
+    let most = args.threads.install(parallel::threads);
+    let counts = if args.speedup { 1..=most } else { most..=most };
     let mut timings = Vec::new();
-    for workload in workloads {
-        let timing = args
-            .threads
-            .install(|| bench::time(workload, args.device, args.fused_updates))
-            .with_context(|| format!("workload {}", workload.name))?;
+    let each = workloads
+        .iter()
+        .flat_map(|w| counts.clone().map(move |n| (*w, n)));
+    let mut alone = None;
+    for (workload, threads) in each {
+        let timing = parallel::with_threads(threads, || {
+            bench::time(workload, args.device, args.fused_updates)
+        });
+        let timing = timing.with_context(|| format!("workload {}", workload.name))?;
         let Some(timing) = timing else {
             continue;
         };
+        if threads == 1 {
+            alone = Some(timing.median);
+        }
+        let gain = alone.filter(|_| args.speedup && threads > 1).map(|alone| {
+            let times = alone.as_secs_f64() / timing.median.as_secs_f64();
+            format!("{times:.2} × one thread")
+        });
         let gflops = timing.gflops().map(|g| format!("{g:.1} GFLOP/s"));
         let rate = timing.rate().map(|(name, r)| format!("{r:.3e} {name}"));
         println!(
@@ -101,7 +120,7 @@ pub fn run(args: BenchArgs) -> Result {
             timing.threads,
             format!("{:.2?}", timing.median),
             format!("{:.2?}", timing.min),
-            [gflops, rate]
+            [gflops, rate, gain]
                 .into_iter()
                 .flatten()
                 .collect::<Vec<_>>()

@@ -584,18 +584,15 @@ impl Task for LogicTask {
                 content: Content::Gif(gif),
             },
         ];
-        if let Some(svg) = circuit.to_svg() {
-            findings.figures.push(Figure {
-                title: "The circuit".into(),
-                caption: format!(
-                    "{} gates of a cell are left of {}: inputs (channel, neighbour) on the left, \
-                     new channels on the right.",
-                    circuit.gates.len(),
-                    raw.gates.len()
-                ),
-                content: Content::Svg(svg),
-            });
-        }
+        findings.figures.push(Figure {
+            title: "The circuit".into(),
+            caption: format!(
+                "{} gates of a cell are left of {}. Inputs are channel and neighbour, outputs new channels.",
+                circuit.gates.len(),
+                raw.gates.len()
+            ),
+            content: Content::Svg(circuit.to_svg()),
+        });
         findings.figures.push(Figure {
             title: "Gates".into(),
             caption: "Chosen by training, kernels counted once.".into(),
@@ -621,8 +618,5 @@ pub fn write_circuit(circuit: &HardCircuit, folder: &Path) -> Result<()> {
     write(&folder.join("circuit.json"), circuit.to_json().as_bytes())?;
     write(&folder.join("circuit.c"), circuit.to_c().as_bytes())?;
     write(&folder.join("circuit.v"), circuit.to_verilog().as_bytes())?;
-    if let Some(svg) = circuit.to_svg() {
-        write(&folder.join("circuit.svg"), svg.as_bytes())?;
-    }
-    Ok(())
+    write(&folder.join("circuit.svg"), circuit.to_svg().as_bytes())
 }

@@ -192,9 +192,9 @@ impl Grids {
     /// the first of them, too.
     pub fn erase(mut self, [first, last]: [usize; 2], place: [usize; 4]) -> Self {
         let [x0, y0, width, height] = place;
-        let left = self.shape.filled(|_, y, x| {
-            !((y0..y0 + height).contains(&y) && (x0..x0 + width).contains(&x))
-        });
+        let left = self
+            .shape
+            .filled(|_, y, x| !((y0..y0 + height).contains(&y) && (x0..x0 + width).contains(&x)));
         self.erased = Some(([first, last], left));
         self.looked_at.insert(0, first - 1);
         self

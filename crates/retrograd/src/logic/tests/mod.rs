@@ -6,7 +6,7 @@ mod gradients;
 mod hard;
 mod penalty;
 mod same_bits;
-mod simplifier;
+pub(in crate::logic) mod simplifier;
 mod thinning;
 
 use super::*;

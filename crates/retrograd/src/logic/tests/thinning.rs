@@ -48,8 +48,12 @@ fn case(
 
 fn sizes() -> Vec<([usize; 3], BoundaryCondition)> {
     let sizes = [[1, 3, 5], [8, 12, 12], [3, 4, 64], [5, 3, 33], [2, 3, 65]];
-    let sizes = sizes.into_iter().chain([[1, 2, 130], [70, 2, 3], [9, 3, 8]]);
-    sizes.flat_map(|size| [(size, Zero), (size, Periodic)]).collect()
+    let sizes = sizes
+        .into_iter()
+        .chain([[1, 2, 130], [70, 2, 3], [9, 3, 8]]);
+    sizes
+        .flat_map(|size| [(size, Zero), (size, Periodic)])
+        .collect()
 }
 
 #[test]
