@@ -187,7 +187,7 @@ impl Circuit {
         self.circuit.to_verilog()
     }
 
-    fn svg(&self) -> Option<String> {
+    fn svg(&self) -> String {
         self.circuit.to_svg()
     }
 

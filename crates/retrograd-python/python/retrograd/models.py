@@ -315,8 +315,8 @@ class Circuit:
         """As a module in Verilog."""
         return self._circuit.verilog()
 
-    def svg(self) -> str | None:
-        """A drawing, where it isn't too large for one."""
+    def svg(self) -> str:
+        """A drawing; of more than 200 gates an overview."""
         return self._circuit.svg()
 
     def __getstate__(self):
@@ -325,7 +325,7 @@ class Circuit:
     def __setstate__(self, text) -> None:
         self.__init__(text)
 
-    def _repr_svg_(self) -> str | None:
+    def _repr_svg_(self) -> str:
         return self.svg()
 
     def __repr__(self) -> str:
