@@ -1,6 +1,6 @@
 //! What layers do by chance, remember, or decide where values are equal.
 
-use super::{FEW, holds, row};
+use super::{holds, row};
 use crate::network::{LayerSpec, Network, NetworkSpec};
 use crate::rng::Key;
 use crate::verify::report::{Link, Row};

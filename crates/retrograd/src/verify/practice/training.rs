@@ -1,11 +1,8 @@
 //! The rate of every step, and the samples that it sees.
 
-use std::collections::BTreeSet;
-
 use super::{FEW, holds, row};
 use crate::data::{Batches, Dataset};
 use crate::optim::{Schedule, ScheduleKind};
-use crate::rng::Key;
 use crate::verify::report::{Link, Row};
 use crate::{Result, Target, math};
 
