@@ -98,19 +98,100 @@ mod mpi {
         path.display().to_string()
     }
 
+    /// Rings and stars in TUDataset's text, and one ring of 60 nodes whose halves are to be told apart from
+    /// samples of what is around them.
+    fn graphs(folder: &Path) -> [String; 2] {
+        let [mut edges, mut indicator, mut classes, mut labels] = <[String; 4]>::default();
+        let mut first = 1;
+        for graph in 1..=24 {
+            let nodes = 4 + graph / 3;
+            for node in 0..nodes {
+                let other = if graph % 2 == 0 {
+                    (node + 1) % nodes
+                } else {
+                    0
+                };
+                if other != node {
+                    let (a, b) = (first + node, first + other);
+                    edges += &format!("{a}, {b}\n{b}, {a}\n");
+                }
+                indicator += &format!("{graph}\n");
+                labels += &format!("{}\n", node % 2);
+            }
+            first += nodes;
+            classes += &format!("{}\n", graph % 2);
+        }
+        let many = folder.join("RS");
+        std::fs::create_dir(&many).unwrap();
+        for (end, text) in [
+            ("A", edges),
+            ("graph_indicator", indicator),
+            ("graph_labels", classes),
+            ("node_labels", labels),
+        ] {
+            std::fs::write(many.join(format!("RS_{end}.txt")), text).unwrap();
+        }
+        let ring: String = (0..60).map(|i| format!("{i},{}\n", (i + 1) % 60)).collect();
+        let half: String = (0..60).map(|i| format!("{}\n", i / 30)).collect();
+        std::fs::write(
+            folder.join("ring.csv"),
+            "source,target\n".to_string() + &ring,
+        )
+        .unwrap();
+        std::fs::write(folder.join("half.csv"), "class\n".to_string() + &half).unwrap();
+        let layers = |first: &str, last: &str| {
+            format!(
+                "layers = [{first}, {{ kind = \"sage\", out = 8 }}, {{ kind = \"relu\" }}, \
+                 {{ kind = \"dropout\", p = 0.2 }}, {last}]\n"
+            )
+        };
+        let train = "[train]\nepochs = 3\nclip = 0.5\noptimizer = { kind = \"adam\", lr = 0.01 }\n";
+        let pooled = "{ kind = \"mean_pool\" }, { kind = \"dense\", out = 2 }";
+        let graphs = layers("{ kind = \"gin\", out = 8 }", pooled);
+        let nodes = layers(
+            "{ kind = \"embedding\", vocabulary = 60, out = 6 }",
+            "{ kind = \"gcn\", out = 2 }",
+        );
+        let write = |name: &str, model: String, data: &str| {
+            let text = format!(
+                "name = \"{name}\"\n[model]\nfamily = \"graph\"\n{model}[data]\n{data}{train}"
+            );
+            let path = folder.join(format!("{name}.toml"));
+            std::fs::write(&path, text + "batch = 8\nshards = 4\n").unwrap();
+            path.display().to_string()
+        };
+        [
+            write(
+                "graphs",
+                format!("features = 2\n{graphs}"),
+                "kind = \"tudataset\"\nname = \"RS\"\nfolder = \"RS\"\nfolds = 4\nfold = 0\n",
+            ),
+            write(
+                "neighbours",
+                nodes,
+                "kind = \"edge_list\"\nedges = \"ring.csv\"\nlabels = \"half.csv\"\nundirected = true\n\
+                 neighbours = [2, 2]\n",
+            ),
+        ]
+    }
+
     #[test]
     fn one_two_three_and_four_processes_give_the_same_bits_for_every_family() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        for (name, shards, batch) in [
+        let of_models = [
             ("network", 5, 40),
             ("kan", 8, 64),
             ("cnn", 6, 32),
             ("denoise", 4, 4),
             ("automaton", 4, 5),
             ("text", 4, 16),
-        ] {
-            let file = with_shards(folder, name, shards, batch);
+        ];
+        let mut files: Vec<(&str, String)> = of_models
+            .map(|(name, shards, batch)| (name, with_shards(folder, name, shards, batch)))
+            .to_vec();
+        files.extend(["graphs", "neighbours"].into_iter().zip(graphs(folder)));
+        for (name, file) in &files {
             let mut first = None;
             for processes in 1..=4 {
                 let out = format!("{name}-{processes}");
@@ -126,6 +207,18 @@ mod mpi {
                 assert!(outcome == *first, "{name}: {processes} processes");
             }
         }
+        // Two threads in each: shards of a process side by side, sent as they are complete.
+        let file = folder.join("kan.toml").display().to_string();
+        let args = [
+            &file[..],
+            "--no-verify",
+            "--out",
+            "threads",
+            "--threads",
+            "2",
+        ];
+        let (code, _, said) = train(folder, 2, &args);
+        assert_eq!(code, 0, "{said}");
         // The command without mpirun, with the key in the file.
         let file = folder.join("kan.toml").display().to_string();
         let args = ["train", &file, "--no-verify", "--out", "kan-alone"];
@@ -134,6 +227,7 @@ mod mpi {
         let weights =
             |run: &str| std::fs::read(folder.join(run).join("model.safetensors")).unwrap();
         assert!(weights("kan-alone") == weights("kan-4"));
+        assert!(weights("threads") == weights("kan-4"));
     }
 
     /// Steps of a millisecond or so, eight an epoch, with a checkpoint every twenty; enough of them to be
@@ -385,7 +479,7 @@ mod mpi {
         std::fs::write(folder.join("rows.csv"), "x,y\n".to_string() + &rows).unwrap();
         let text = "name = \"t\"\n[model]\nfamily = \"network\"\nlayers = [{ kind = \"dense\", out = 1 }]\n\
              [data]\nfile = \"rows.csv\"\ntargets = \"y\"\ntask = \"regression\"\nnormalise = \"none\"\n\
-             validation = 0.1\n\
+             validation = 0.1\nshuffle = false\n\
              [train]\nepochs = 2\nbatch = 64\nshards = 4\noptimizer = { kind = \"sgd\", lr = 0.001 }\n";
         std::fs::write(folder.join("t.toml"), text).unwrap();
         let begin = Instant::now();

@@ -143,6 +143,7 @@ impl EdgeListFiles {
             undirected: false,
             self_loops: EdgeRule::default(),
             duplicates: EdgeRule::default(),
+            neighbours: Vec::new(),
         }
     }
 }
@@ -180,7 +181,6 @@ fn build(files: &EdgeListFiles, listed: Listed) -> Result<(GraphBatch<f32>, List
     let mut rules = EdgeRules {
         self_loops: files.self_loops,
         duplicates: files.duplicates,
-        neighbours: Vec::new(),
     };
     if links {
         // Nothing is said about the link of a node to itself, and a link is there or not.
