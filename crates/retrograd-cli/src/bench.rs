@@ -1,7 +1,7 @@
 //! The timing of workloads.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use retrograd::bench::{self, Prepared, Workload};
@@ -39,12 +39,9 @@ pub fn build(workload: &Workload, device: Device) -> retrograd::Result<Prepared>
     (workload.build)(device, &experiments::ready)
 }
 
-/// Warm-up and measurement of a workload: at least this long and this often each.
+/// Warm-up and measurement of a workload: at least this long each.
 const WARM_UP: Duration = Duration::from_millis(300);
 const MEASURE: Duration = Duration::from_secs(2);
-const LEAST: usize = 5;
-/// Enough for a steady median of the shortest steps.
-const MAX: usize = 100_000;
 
 /// The times of a workload.
 pub struct Timing {
@@ -160,27 +157,14 @@ pub fn time(
         };
         switch.store(true, Ordering::Relaxed);
     }
-    let start = Instant::now();
-    let mut warm = 0;
-    while start.elapsed() < WARM_UP || warm < LEAST {
-        (prepared.step)();
-        warm += 1;
-    }
-    let mut times = Vec::with_capacity(MAX);
-    let start = Instant::now();
-    while (start.elapsed() < MEASURE || times.len() < LEAST) && times.len() < MAX {
-        let before = Instant::now();
-        (prepared.step)();
-        times.push(before.elapsed());
-    }
-    times.sort_unstable();
+    let [median, min] = prepared.time(WARM_UP, MEASURE);
     Ok(Some(Timing {
         name: workload.name,
         device,
         fused,
         threads: parallel::threads(),
-        median: times[times.len() / 2],
-        min: times[0],
+        median,
+        min,
         flops: prepared.flops,
         rate: prepared.rate,
         shared: None,

@@ -7,6 +7,7 @@ use retrograd::bench::{Workload, all};
 use retrograd::command::did_you_mean;
 use retrograd::data::write_whole;
 use retrograd::group::Alone;
+use retrograd::parallel;
 
 use super::bench_mpi;
 use crate::bench::{self, Device};
@@ -19,6 +20,7 @@ use crate::{log, processes};
 Examples:
   retrograd bench --list
   retrograd bench mlp-256 'kan-*' --threads 2 --json figures.json
+  retrograd bench 'logic-*' --speedup
   retrograd bench --device gpu --profile
   mpirun -np 2 retrograd bench kan-wide-256 --threads 1")]
 pub struct BenchArgs {
@@ -40,6 +42,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", conflicts_with_all = ["profile", "dump", "fused_updates"],
           value_parser = clap::value_parser!(u16).range(1..))]
     shards: Option<u16>,
+    /// Times every workload on 1, 2, … threads, up to --threads, and shows what the others gain
+    /// over one.
+    #[arg(long, conflicts_with_all = ["profile", "dump", "shards"])]
+    speedup: bool,
     /// Shows where the time of a native step goes, kernel by kernel, with --device gpu.
     #[arg(long)]
     profile: bool,
@@ -98,21 +104,32 @@ pub fn run(args: BenchArgs) -> Result {
         }
     };
     print("workload                 device threads       median      minimum  rate".into());
+    let most = args.threads.install(parallel::threads);
+    let counts = if args.speedup { 1..=most } else { most..=most };
     let mut timings = Vec::new();
-    for workload in workloads {
-        let timing = args
-            .threads
-            .install(|| match shares {
-                true => {
-                    let shards = args.shards.map(usize::from);
-                    bench::time_shared(workload, shards, group.unwrap_or(&Alone))
-                }
-                false => bench::time(workload, args.device, args.fused_updates),
-            })
-            .with_context(|| format!("workload {}", workload.name))?;
+    let each = workloads
+        .iter()
+        .flat_map(|w| counts.clone().map(move |n| (*w, n)));
+    let mut alone = None;
+    for (workload, threads) in each {
+        let timing = parallel::with_threads(threads, || match shares {
+            true => {
+                let shards = args.shards.map(usize::from);
+                bench::time_shared(workload, shards, group.unwrap_or(&Alone))
+            }
+            false => bench::time(workload, args.device, args.fused_updates),
+        });
+        let timing = timing.with_context(|| format!("workload {}", workload.name))?;
         let Some(timing) = timing else {
             continue;
         };
+        if threads == 1 {
+            alone = Some(timing.median);
+        }
+        let gain = alone.filter(|_| args.speedup && threads > 1).map(|alone| {
+            let times = alone.as_secs_f64() / timing.median.as_secs_f64();
+            format!("{times:.2} × one thread")
+        });
         let gflops = timing.gflops().map(|g| format!("{g:.1} GFLOP/s"));
         let rate = timing.rate().map(|(name, r)| format!("{r:.3e} {name}"));
         let shared = timing.shared.map(|shared| shared.text());
@@ -123,7 +140,7 @@ pub fn run(args: BenchArgs) -> Result {
             timing.threads,
             format!("{:.2?}", timing.median),
             format!("{:.2?}", timing.min),
-            [gflops, rate, shared]
+            [gflops, rate, gain, shared]
                 .into_iter()
                 .flatten()
                 .collect::<Vec<_>>()

@@ -8,6 +8,7 @@ mod sharded;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 pub(crate) use problem::tensor;
 pub use problem::{MakeProblem, problem};
@@ -56,6 +57,31 @@ pub struct Prepared {
     pub fused: Option<Arc<AtomicBool>>,
     /// Makes the same steps on batches that are cut into shards; none where they can't be.
     pub sharded: Option<Sharded>,
+}
+
+impl Prepared {
+    /// How long a step takes, median and minimum, on the threads of the caller: `warm_up` and
+    /// `measure` are how long it is tried at least, five times each.
+    pub fn time(&mut self, warm_up: Duration, measure: Duration) -> [Duration; 2] {
+        const LEAST: usize = 5;
+        // Enough for a steady median of the shortest steps.
+        const MOST: usize = 100_000;
+        let start = Instant::now();
+        let mut warm = 0;
+        while start.elapsed() < warm_up || warm < LEAST {
+            (self.step)();
+            warm += 1;
+        }
+        let mut times = Vec::with_capacity(MOST);
+        let start = Instant::now();
+        while (start.elapsed() < measure || times.len() < LEAST) && times.len() < MOST {
+            let before = Instant::now();
+            (self.step)();
+            times.push(before.elapsed());
+        }
+        times.sort_unstable();
+        [times[times.len() / 2], times[0]]
+    }
 }
 
 /// One training step, in the order that a workload is asked for.

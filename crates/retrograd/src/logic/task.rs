@@ -11,8 +11,11 @@ use super::hard::{Program, active_gates, gate_counts};
 use super::history::History;
 use super::memory::demand;
 use super::patterns::{Goal, LogicData, StartState};
-use super::rounding::{self, Rounded, Trial};
-use super::{BitGrid, HardCircuit, LogicBatch, LogicCa, LogicSpec, channel_target, picture, view};
+use super::rounding::{self, Rounded};
+use super::trial::Trial;
+use super::{
+    BitGrid, HardCircuit, LogicBatch, LogicCa, LogicSpec, channel_target, picture, thinning, view,
+};
 use crate::budget::{self, Demand};
 use crate::data::write_whole;
 use crate::rng::Key;
@@ -24,6 +27,12 @@ use crate::{Error, Loss, Model, Pass, Result};
 
 /// The soft loss of a cell up to which an exact circuit is looked for: an error of a quarter.
 const WORTH_ROUNDING: f64 = 0.0625;
+
+/// How often fewer gates are looked for, where what was found does not stand elsewhere.
+const THINNINGS: u64 = 3;
+
+/// Trials from other starts that a circuit with fewer gates must pass.
+const FRESH: u64 = 8;
 
 /// An automaton's experiment.
 pub struct LogicTask {
@@ -135,6 +144,31 @@ impl LogicTask {
                 Trial::of_pattern(spec, &self.data, key)
             }
         }
+    }
+
+    /// What a circuit with fewer gates is tried on: for checkerboards a larger grid, damaged, beside.
+    fn thinning_trial(&self, key: Key) -> Result<Trial> {
+        let spec = self.model.spec();
+        if self.data.target == Goal::Life {
+            return Ok(Trial::of_rule(self.data.rule()));
+        }
+        let mut trial = Trial::of_pattern(spec, &self.data, key)?;
+        if self.data.target == Goal::Checkerboard {
+            trial.and(Grown::trial(spec, &self.data, key.index(2))?);
+        }
+        Ok(trial)
+    }
+
+    /// Whether a circuit does what it is for from starts that it was not chosen by.
+    fn stands_elsewhere(&self, ops: &[u8], key: Key) -> Result<bool> {
+        let circuit = HardCircuit::with_ops(&self.model, ops);
+        for again in 0..FRESH {
+            let trial = self.thinning_trial(key.index(again))?;
+            if trial.wrong_of(&circuit) > 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether a circuit in which nothing is wrong does what it is for on other grids, too.
@@ -439,6 +473,21 @@ impl Task for LogicTask {
         Ok(true)
     }
 
+    fn thin(&mut self, params: &mut [f32], epoch: u64) -> Result<bool> {
+        let key = Key::new(self.seed).purpose("thinning").step(epoch);
+        let ops: Vec<u8> = params.chunks_exact(GATES).map(hardest).collect();
+        for again in 0..THINNINGS {
+            let key = key.index(again);
+            let trial = self.thinning_trial(key.index(0))?;
+            let fewer = thinning::thin(&self.model, ops.clone(), &trial, key.index(1));
+            if fewer != ops && self.stands_elsewhere(&fewer, key.index(2))? {
+                rounding::decide(params, &fewer);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     fn begin_again(&mut self, seed: u64, attempt: u64) -> Result<Vec<f32>> {
         let key = Key::new(seed).purpose("attempt").index(attempt);
         // Of 32 bits: the notebook's wirings have no larger seeds.
@@ -535,18 +584,15 @@ impl Task for LogicTask {
                 content: Content::Gif(gif),
             },
         ];
-        if let Some(svg) = circuit.to_svg() {
-            findings.figures.push(Figure {
-                title: "The circuit".into(),
-                caption: format!(
-                    "{} gates of a cell are left of {}: inputs (channel, neighbour) on the left, \
-                     new channels on the right.",
-                    circuit.gates.len(),
-                    raw.gates.len()
-                ),
-                content: Content::Svg(svg),
-            });
-        }
+        findings.figures.push(Figure {
+            title: "The circuit".into(),
+            caption: format!(
+                "{} gates of a cell are left of {}. Inputs are channel and neighbour, outputs new channels.",
+                circuit.gates.len(),
+                raw.gates.len()
+            ),
+            content: Content::Svg(circuit.to_svg()),
+        });
         findings.figures.push(Figure {
             title: "Gates".into(),
             caption: "Chosen by training, kernels counted once.".into(),
@@ -572,8 +618,5 @@ pub fn write_circuit(circuit: &HardCircuit, folder: &Path) -> Result<()> {
     write(&folder.join("circuit.json"), circuit.to_json().as_bytes())?;
     write(&folder.join("circuit.c"), circuit.to_c().as_bytes())?;
     write(&folder.join("circuit.v"), circuit.to_verilog().as_bytes())?;
-    if let Some(svg) = circuit.to_svg() {
-        write(&folder.join("circuit.svg"), svg.as_bytes())?;
-    }
-    Ok(())
+    write(&folder.join("circuit.svg"), circuit.to_svg().as_bytes())
 }

@@ -268,6 +268,7 @@ impl<'a, T: Task> Fit<'a, T> {
             }
             self.last_step = Some(start.elapsed());
             self.progress.stepping += start.elapsed().as_secs_f64();
+            self.progress.forward += self.stepper.take_forward_seconds();
             self.observer.event(Event::Stepped);
             if self.evaluates_long() {
                 self.end_if_stopped()?;

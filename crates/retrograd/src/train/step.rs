@@ -19,6 +19,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Example;
+use crate::clock::Instant;
 use crate::loss_image::ImageLoss;
 use crate::optim::{self, Optimizer, OptimizerSpec};
 use crate::{Error, Grads, Layout, Loss, Model, Pass, Result, Target, parallel};
@@ -154,6 +155,8 @@ pub struct Stepper<M: Model> {
     d_output: Vec<f32>,
     pub(crate) tape: M::Tape<f32>,
     bad: Option<BadNumber>,
+    /// Seconds in forward and the loss since they were last asked for.
+    forward_seconds: f64,
 }
 
 impl<M: Model> Stepper<M> {
@@ -172,7 +175,13 @@ impl<M: Model> Stepper<M> {
             d_output: Vec::new(),
             tape: Default::default(),
             bad: None,
+            forward_seconds: 0.0,
         }
+    }
+
+    /// Seconds in forward and the loss since this was last asked.
+    pub(super) fn take_forward_seconds(&mut self) -> f64 {
+        std::mem::take(&mut self.forward_seconds)
     }
 
     /// Forward, loss and backward of one batch; `share` scales the gradient, `add` adds it to the
@@ -229,6 +238,7 @@ impl<M: Model> Stepper<M> {
             image_loss: &mut self.image_loss,
             d_output: &mut self.d_output,
             tape: &mut self.tape,
+            seconds: &mut self.forward_seconds,
         };
         differentiate(model, &self.params, lesson, memory, share, add, grads)
     }
@@ -239,6 +249,7 @@ impl<M: Model> Stepper<M> {
             image_loss: &mut self.image_loss,
             d_output: &mut self.d_output,
             tape: &mut self.tape,
+            seconds: &mut self.forward_seconds,
         };
         loss_of(model, &self.params, lesson, memory)
     }
@@ -400,6 +411,8 @@ struct Memory<'a, M: Model> {
     image_loss: &'a mut Option<ImageLoss>,
     d_output: &'a mut Vec<f32>,
     tape: &'a mut M::Tape<f32>,
+    /// Of forward and loss, added up.
+    seconds: &'a mut f64,
 }
 
 /// The same, owned, with a gradient: what a shard has that is computed beside others.
@@ -451,6 +464,8 @@ pub(super) fn gradient_of<M: Model>(
         image_loss: &mut work.image_loss,
         d_output: &mut work.d_output,
         tape: &mut work.tape,
+        // Shards side by side have no time of their own.
+        seconds: &mut 0.0,
     };
     let value = loss_of(model, params, lesson, memory)?;
     watch.loss(value);
@@ -478,8 +493,10 @@ fn loss_of<M: Model>(
         image_loss,
         d_output,
         tape,
+        seconds,
     } = memory;
     model.check_input(lesson.input)?;
+    let start = Instant::now();
     model.forward(params, lesson.input, lesson.pass, tape);
     let (output, target) = (model.output(tape), lesson.target);
     lesson.loss.check_lengths(output.len(), target)?;
@@ -493,6 +510,7 @@ fn loss_of<M: Model>(
         Loss::Mse.check_lengths(output.len(), target)?;
         value += terms.evaluate(output, &target.values, Some(d_output));
     }
+    *seconds += start.elapsed().as_secs_f64();
     Ok(value)
 }
 
@@ -510,11 +528,13 @@ fn differentiate<M: Model>(
         image_loss,
         d_output,
         tape,
+        seconds,
     } = memory;
     let forward = Memory {
         image_loss,
         d_output: &mut *d_output,
         tape: &mut *tape,
+        seconds,
     };
     let value = loss_of(model, params, lesson, forward)?;
     if value.is_finite() {

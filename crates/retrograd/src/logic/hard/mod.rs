@@ -12,10 +12,12 @@ mod export;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod library;
+mod overview;
 mod program;
 mod rearrange;
 mod resubstitute;
 mod rewrite;
+mod rows;
 mod simplify;
 mod window;
 

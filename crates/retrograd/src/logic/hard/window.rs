@@ -7,6 +7,7 @@
 
 use std::cmp::Reverse;
 
+use super::drift::Patience;
 use super::{Gate, HardCircuit};
 
 /// Nodes that a window reads, at most.
@@ -15,8 +16,11 @@ const MAX_LEAVES: usize = 10;
 /// Gates of a window, at most.
 const MAX_GATES: usize = 40;
 
-/// Steps for every gate of a window that wanders without getting smaller.
-const PATIENCE: usize = 10;
+/// A window that wanders without getting smaller is soon left.
+const PATIENCE: Patience = Patience {
+    steps: [10, 10],
+    pairs: 0,
+};
 
 /// Channels of a window's circuit: nine inputs each.
 const CHANNELS: usize = MAX_LEAVES.div_ceil(9);
@@ -30,7 +34,7 @@ struct Window {
 
 impl HardCircuit {
     /// Tries a window around every gate, from the last to the first. Never more gates.
-    pub(super) fn by_windows(&self) -> Self {
+    pub(in crate::logic) fn by_windows(&self) -> Self {
         let mut circuit = self.clone();
         let mut at = circuit.gates.len();
         while at > 0 {
