@@ -144,7 +144,7 @@ def section(results, digests, rounds, command):
         lines.append("| " + " | ".join(cells) + " |")
     same = len(set(digests)) == 1
     ours = "the same SHA-256" if same else "**different bits**"
-    lines += ["", f"Bits: a KAN trained by 1, 2 and 4 processes has {ours} ({digests[0][:16]}…). DDP's weights after three steps with 1 and with 2 processes:"]
+    lines += ["", f"Bits: a KAN trained by 1, 2 and 4 processes has {ours} ({digests[0][:16]}…). DDP's weights after ten steps with 1 and with 2 processes:"]
     for result in results:
         if result["ddp_same_bits"]:
             lines.append(f"- `{result['workload']}`: the same bits.")

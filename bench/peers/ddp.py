@@ -5,7 +5,7 @@
 
 FILE is what `retrograd bench WORKLOAD --dump FILE` wrote; every process takes its share of the batch.
 Rank 0 prints one JSON object: the losses before the first three steps, the SHA-256 of the weights after
-them with the weights' file beside FILE, and the median and the least time of a step.
+ten, which are written beside FILE, and the median and the least time of a step.
 """
 
 import hashlib
@@ -20,6 +20,10 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from peers import read, torch_problem
+
+
+# Steps after which weights are compared.
+STEPS = 10
 
 
 def main():
@@ -55,9 +59,9 @@ def main():
         value = step() if sums else step() / size
         dist.all_reduce(value)
         losses.append(float(value))
-    weights = np.concatenate([p.detach().numpy().ravel() for p in model.parameters()])
-    for _ in range(2):
+    for _ in range(STEPS - 3):
         step()
+    weights = np.concatenate([p.detach().numpy().ravel() for p in model.parameters()])
     begin = time.perf_counter()
     for _ in range(3):
         step()

@@ -1,7 +1,7 @@
 //! The timing of workloads.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use retrograd::bench::{self, Prepared, Workload};
@@ -42,6 +42,9 @@ pub fn build(workload: &Workload, device: Device) -> retrograd::Result<Prepared>
 /// Warm-up and measurement of a workload: at least this long each.
 const WARM_UP: Duration = Duration::from_millis(300);
 const MEASURE: Duration = Duration::from_secs(2);
+/// Shared steps are counted before they are made: so many at least, and at most.
+const LEAST: usize = 5;
+const MOST: usize = 100_000;
 
 /// The times of a workload.
 pub struct Timing {
@@ -197,7 +200,7 @@ pub fn time_shared(
         // The first steps allocate; rank 0's clock decides for all.
         let seconds = start.elapsed().as_secs_f64() / LEAST as f64;
         let wanted = (MEASURE.as_secs_f64() / seconds.max(1e-9)) as usize;
-        let mut count = wanted.clamp(LEAST, MAX).to_le_bytes().to_vec();
+        let mut count = wanted.clamp(LEAST, MOST).to_le_bytes().to_vec();
         group.broadcast(&mut count);
         let count = count.try_into().map_or(LEAST, usize::from_le_bytes);
         let mut times = Vec::with_capacity(count);

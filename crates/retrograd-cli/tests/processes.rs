@@ -101,7 +101,7 @@ mod mpi {
     /// Rings and stars in TUDataset's text, and one ring of 60 nodes whose halves are to be told apart from
     /// samples of what is around them.
     fn graphs(folder: &Path) -> [String; 2] {
-        let (mut edges, mut indicator, mut classes, mut labels) = <[String; 4]>::default().into();
+        let [mut edges, mut indicator, mut classes, mut labels] = <[String; 4]>::default();
         let mut first = 1;
         for graph in 1..=24 {
             let nodes = 4 + graph / 3;

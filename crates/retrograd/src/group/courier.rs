@@ -31,7 +31,8 @@ pub(crate) struct Bucket {
 pub(crate) type GoOn = fn(&[Vec<u8>]) -> bool;
 
 enum Job {
-    /// What this process says, and whether sums follow; always where there is no such question.
+    /// What this process says, and what decides whether sums follow: the meeting of a step does, others
+    /// change nothing.
     Meet(Vec<u8>, Option<GoOn>),
     Sum(Bucket),
 }
@@ -245,7 +246,7 @@ impl Desk {
         }
         let met = meet(group, Frame::Fine(own));
         match &met {
-            Ok(said) => self.going = go_on.is_none_or(|go_on| go_on(said)),
+            Ok(said) => self.going = go_on.map_or(self.going, |go_on| go_on(said)),
             Err(Error::Process { rank, message }) => self.failed = Some((*rank, message.clone())),
             Err(error) => self.failed = Some((group.rank(), error.to_string())),
         }
