@@ -33,9 +33,6 @@ pub(super) struct Rounded {
     pub wrong: usize,
 }
 
-/// Words that go through gates in each part of a search: half a second or so.
-const WORK: usize = 1 << 29;
-
 /// Circuits that are tried in each part, at least and at most.
 const TRIES: [usize; 2] = [200, 40_000];
 
@@ -50,13 +47,22 @@ pub(super) struct Search<'a> {
     pub wrong: usize,
     /// Which of the trained gates matter.
     pub live: Vec<usize>,
+    /// Words that went through gates so far.
+    pub spent: usize,
 }
 
-/// Looks for gates near the logits that get nothing wrong.
-pub(super) fn round(model: &LogicCa, params: &[f32], trial: &Trial, key: Key) -> Rounded {
+/// Looks for gates near the logits that get nothing wrong. In each of its two parts about `work` words go
+/// through gates.
+pub(super) fn round(
+    model: &LogicCa,
+    params: &[f32],
+    trial: &Trial,
+    work: usize,
+    key: Key,
+) -> Rounded {
     let ops: Vec<u8> = params.chunks_exact(GATES).map(hardest).collect();
     let mut search = Search::new(model, ops, trial);
-    let tries = WORK / (search.stripped.len().max(1) * trial.words());
+    let tries = work / (search.stripped.len().max(1) * trial.words(true));
     let tries = tries.clamp(TRIES[0], TRIES[1]);
     search.climb(&undecided(params, &search.ops), tries);
     if search.wrong <= trial.count() / NEARLY {
@@ -78,6 +84,7 @@ impl<'a> Search<'a> {
             places: places(model, &circuit),
             wrong: trial.wrong(&circuit, &stripped),
             live: Vec::new(),
+            spent: 0,
             stripped,
             circuit,
             ops,
@@ -100,11 +107,18 @@ impl<'a> Search<'a> {
         // What was stripped is of use as long as nothing is read that was not.
         let passes = matches!(old, 3 | 5);
         let reads_more = reads_a(op) && !reads_a(old) || reads_b(op) && !reads_b(old);
-        if passes || reads_more {
-            let stripped = Stripped::new(&self.circuit);
-            return self.trial.wrong(&self.circuit, &stripped);
-        }
-        self.trial.wrong(&self.circuit, &self.stripped)
+        let again;
+        let stripped = match passes || reads_more {
+            true => {
+                again = Stripped::new(&self.circuit);
+                &again
+            }
+            false => &self.stripped,
+        };
+        let wrong = self.trial.wrong(&self.circuit, stripped);
+        // A circuit is stripped in the time of some words for each of its gates.
+        self.spent += stripped.len() * self.trial.words(wrong > 0) + 4 * self.circuit.gates.len();
+        wrong
     }
 
     /// Changes a gate where that leaves at most so many wrong, and is allowed by its size.

@@ -29,10 +29,13 @@ use crate::{Error, Loss, Model, Pass, Result};
 const WORTH_ROUNDING: f64 = 0.0625;
 
 /// How often fewer gates are looked for, where what was found does not stand elsewhere.
-const THINNINGS: u64 = 3;
+const THINNINGS: u64 = 2;
+
+/// Larger grids that a circuit with fewer gates is tried on at a time.
+const GROWN: u64 = 3;
 
 /// Trials from other starts that a circuit with fewer gates must pass.
-const FRESH: u64 = 8;
+const FRESH: u64 = 4;
 
 /// An automaton's experiment.
 pub struct LogicTask {
@@ -50,6 +53,8 @@ pub struct LogicTask {
     ops: Vec<u8>,
     program: Option<Program>,
     grid: BitGrid,
+    /// Words that go through gates in each part of a search for an exact circuit.
+    rounding_work: usize,
     notes: Vec<String>,
 }
 
@@ -72,8 +77,19 @@ impl LogicTask {
         let seed = experiment.train.seed;
         let [height, width] = data.grid;
         let grid = BitGrid::new([batch, height, width], spec.channels, spec.boundary)?;
+        let model = LogicCa::new(spec, seed)?;
+        let rounding_work = match data.target {
+            // All boards at once are soon tried.
+            Goal::Life => 1 << 27,
+            // A word takes about as long as a soft gate: a quarter of the time of training.
+            _ => {
+                let cells = batch * height * width * model.spec().steps;
+                let every = experiment.train.round_every.unwrap_or(0);
+                (model.gates_per_cell() * cells / 4).saturating_mul(every as usize)
+            }
+        };
         Ok(LogicTask {
-            model: LogicCa::new(spec, seed)?,
+            model,
             data,
             batch,
             seed,
@@ -84,6 +100,7 @@ impl LogicTask {
             ops: Vec::new(),
             program: None,
             grid,
+            rounding_work,
             notes,
         })
     }
@@ -154,7 +171,9 @@ impl LogicTask {
         }
         let mut trial = Trial::of_pattern(spec, &self.data, key)?;
         if self.data.target == Goal::Checkerboard {
-            trial.and(Grown::trial(spec, &self.data, key.index(2))?);
+            for again in 2..2 + GROWN {
+                trial.and(Grown::trial(spec, &self.data, key.index(again))?);
+            }
         }
         Ok(trial)
     }
@@ -458,13 +477,18 @@ impl Task for LogicTask {
         self.stands(&circuit, epoch)
     }
 
+    fn hopeful(&self, loss: f64) -> bool {
+        loss <= WORTH_ROUNDING * self.goal.len() as f64
+    }
+
     fn round(&mut self, params: &mut [f32], loss: f64, epoch: u64) -> Result<bool> {
-        if loss > WORTH_ROUNDING * self.goal.len() as f64 {
+        if !self.hopeful(loss) {
             return Ok(false);
         }
         let trial = self.trial(epoch)?;
         let key = Key::new(self.seed).purpose("drift").step(epoch);
-        let Rounded { ops, wrong } = rounding::round(&self.model, params, &trial, key);
+        let Rounded { ops, wrong } =
+            rounding::round(&self.model, params, &trial, self.rounding_work, key);
         let circuit = HardCircuit::with_ops(&self.model, &ops);
         if wrong > 0 || !self.stands(&circuit, epoch)? {
             return Ok(false);
@@ -479,10 +503,12 @@ impl Task for LogicTask {
         for again in 0..THINNINGS {
             let key = key.index(again);
             let trial = self.thinning_trial(key.index(0))?;
-            let fewer = thinning::thin(&self.model, ops.clone(), &trial, key.index(1));
-            if fewer != ops && self.stands_elsewhere(&fewer, key.index(2))? {
-                rounding::decide(params, &fewer);
-                return Ok(true);
+            let found = thinning::thin(&self.model, ops.clone(), &trial, key.index(1));
+            for fewer in found.iter().rev() {
+                if self.stands_elsewhere(fewer, key.index(2))? {
+                    rounding::decide(params, fewer);
+                    return Ok(true);
+                }
             }
         }
         Ok(false)

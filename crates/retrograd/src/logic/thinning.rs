@@ -9,13 +9,13 @@
 //! look. What computes the same is left to [`HardCircuit::simplify`](super::HardCircuit::simplify).
 
 use super::LogicCa;
-use super::gates::GATES;
+use super::gates::{GATES, PASS_A};
 use super::rounding::Search;
 use super::trial::{Stripped, Trial};
 use crate::rng::{Key, Stream};
 
 /// Words that go through gates in a search: two seconds or so.
-const WORK: usize = 1 << 31;
+const WORK: usize = 1 << 30;
 
 /// What a gate may become: constants, its inputs, their opposites.
 const SIMPLE: [u8; 6] = [0, 15, 3, 5, 12, 10];
@@ -23,21 +23,20 @@ const SIMPLE: [u8; 6] = [0, 15, 3, 5, 12, 10];
 /// Changes at random between two searches for gates that can go, for every gate that is left.
 const WANDER: usize = 40;
 
-/// The gates' numbers in the order of the parameters, with no more gates that do something, which get
-/// nothing wrong in the trial if the first ones do.
-pub(super) fn thin(model: &LogicCa, ops: Vec<u8>, trial: &Trial, key: Key) -> Vec<u8> {
+/// The gates' numbers in the order of the parameters, with fewer and fewer gates that do something, which
+/// get nothing wrong in the trial; none where the first ones do.
+pub(super) fn thin(model: &LogicCa, ops: Vec<u8>, trial: &Trial, key: Key) -> Vec<Vec<u8>> {
     let mut thinner = Thinner {
         size: (usize::MAX, usize::MAX),
         search: Search::new(model, ops, trial),
         stream: key.stream(),
-        words: trial.words(),
-        left: WORK,
+        found: Vec::new(),
     };
     if thinner.search.wrong == 0 {
         thinner.measure();
         thinner.run();
     }
-    thinner.search.ops
+    thinner.found
 }
 
 struct Thinner<'a> {
@@ -45,8 +44,7 @@ struct Thinner<'a> {
     stream: Stream,
     /// Gates that need both inputs, and all that do more than pass one on.
     size: (usize, usize),
-    words: usize,
-    left: usize,
+    found: Vec<Vec<u8>>,
 }
 
 impl Thinner<'_> {
@@ -54,10 +52,24 @@ impl Thinner<'_> {
         self.size = self.search.stripped.size(&self.search.circuit);
     }
 
+    fn is_spent(&self) -> bool {
+        self.search.spent > WORK
+    }
+
+    /// Keeps what there is now. What nothing depends on passes an input on: it does nothing then.
+    fn keep(&mut self) {
+        let mut ops = vec![PASS_A as u8; self.search.ops.len()];
+        for &gate in &self.search.live {
+            ops[gate] = self.search.ops[gate];
+        }
+        self.found.push(ops);
+    }
+
     /// Until the work is spent.
     fn run(&mut self) {
         let mut order: Vec<usize> = self.search.live.iter().rev().copied().collect();
-        while self.left > 0 {
+        let mut kept = self.size;
+        while !self.is_spent() && !self.search.live.is_empty() {
             let before = self.size;
             self.cut(&order);
             if self.size == before {
@@ -65,6 +77,10 @@ impl Thinner<'_> {
                 for _ in 0..tries {
                     self.wander();
                 }
+            }
+            if self.size < kept {
+                kept = self.size;
+                self.keep();
             }
             order = self.search.live.clone();
             self.stream.shuffle(&mut order);
@@ -91,10 +107,10 @@ impl Thinner<'_> {
     /// A change at random.
     fn wander(&mut self) {
         let search = &self.search;
-        let Some(&gate) = search.live.get(self.stream.below(search.live.len().max(1))) else {
-            self.left = 0;
+        if search.live.is_empty() {
             return;
-        };
+        }
+        let gate = search.live[self.stream.below(search.live.len())];
         let others = 1 + self.stream.below(GATES - 1) as u8;
         let op = (search.ops[gate] + others) % GATES as u8;
         let size = self.size;
@@ -103,12 +119,9 @@ impl Thinner<'_> {
 
     /// Changes a gate where nothing is wrong then and the size is allowed.
     fn change(&mut self, gate: usize, op: u8, allowed: impl Fn((usize, usize)) -> bool) -> bool {
-        if self.left == 0 || self.search.live.binary_search(&gate).is_err() {
+        if self.is_spent() || self.search.live.binary_search(&gate).is_err() {
             return false;
         }
-        // A circuit is stripped in the time of some words for each of its gates.
-        let work = self.search.stripped.len() * self.words + 4 * self.search.circuit.gates.len();
-        self.left = self.left.saturating_sub(work);
         let fits = |stripped: &Stripped, circuit: &_| allowed(stripped.size(circuit));
         let changed = self.search.change(gate, op, 0, fits);
         if changed {

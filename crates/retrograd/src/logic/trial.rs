@@ -334,11 +334,13 @@ impl Trial {
         self.wrong(circuit, &Stripped::new(circuit))
     }
 
-    /// Words that go through a gate in one trial.
-    pub fn words(&self) -> usize {
+    /// Words that go through a gate in a trial: of the first grids alone where something is wrong on them.
+    pub fn words(&self, wrong: bool) -> usize {
+        let of = |grids: &Grids| grids.shape.words() * grids.steps;
         match self {
             Trial::Boards(_) => 8,
-            Trial::Grids(grids) => grids[0].shape.words() * grids[0].steps,
+            Trial::Grids(grids) if wrong => of(&grids[0]),
+            Trial::Grids(grids) => grids.iter().map(of).sum(),
         }
     }
 }

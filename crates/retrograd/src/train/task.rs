@@ -216,6 +216,13 @@ pub trait Task {
         Ok(false)
     }
 
+    /// Whether a start with this training loss is about to learn, so that it is worth more epochs than
+    /// others.
+    fn hopeful(&self, loss: f64) -> bool {
+        let _ = loss;
+        false
+    }
+
     /// Looks for a smaller model that is as right, once it has learned. Whether the parameters were
     /// changed.
     fn thin(&mut self, params: &mut [f32], epoch: u64) -> Result<bool> {

@@ -103,7 +103,11 @@ impl<'a> Drawing<'a> {
         let last = depth.iter().max().copied().unwrap_or(0) + 1;
         let mut readers: Vec<Vec<(usize, Kind)>> = vec![Vec::new(); depth.len()];
         for (i, gate) in circuit.gates.iter().enumerate() {
-            for node in [gate.a, gate.b] {
+            // A constant reads nothing, whatever its wires are.
+            for node in [gate.a, gate.b]
+                .into_iter()
+                .filter(|_| !matches!(gate.op, 0 | 15))
+            {
                 readers[node as usize].push((depth[inputs + i], Kind::Gate(i)));
             }
         }
@@ -198,13 +202,19 @@ impl<'a> Drawing<'a> {
                 self.settle(column, sweep % 2 == 0, ordering);
             }
         }
-        let top = self
-            .items
-            .iter()
-            .map(|i| i.y)
-            .fold(f64::INFINITY, math::min);
-        for item in &mut self.items {
-            item.y += MARGIN - top;
+        self.close_gaps();
+    }
+
+    /// From the top margin on, without empty bands: parts that nothing joins drift apart.
+    fn close_gaps(&mut self) {
+        let mut order: Vec<usize> = (0..self.items.len()).collect();
+        order.sort_by(|&a, &b| self.items[a].y.total_cmp(&self.items[b].y));
+        let (mut last, mut at) = (f64::INFINITY, MARGIN);
+        for item in order {
+            let y = self.items[item].y;
+            at += math::min(math::max(y - last, 0.0), 1.5 * ROW);
+            last = y;
+            self.items[item].y = at;
         }
     }
 

@@ -19,21 +19,24 @@ pub(super) struct Patience {
     pub steps: [usize; 2],
     /// Pairs of nodes that are looked at, in between.
     pub pairs: usize,
+    /// Which way it goes.
+    pub turn: u64,
 }
 
 /// Where nothing else is to be done: a second or so.
 pub(super) const LONG: Patience = Patience {
     steps: [60, 3000],
     pairs: 60_000_000,
+    turn: 0,
 };
 
 impl HardCircuit {
-    /// See the module's text. Never more gates.
+    /// See the module's text. Never more gates, and others where there are no fewer.
     pub(super) fn drift(&self, rows: &Rows, patience: Patience) -> Self {
         if self.gates.len() > MAX_GATES {
             return self.clone();
         }
-        let mut stream = Key::new(0).purpose("drift").stream();
+        let mut stream = Key::new(0).purpose("drift").index(patience.turn).stream();
         let mut best = self.clone();
         let mut wanderer = Wanderer::new(self, rows);
         let mut idle = 0;
@@ -50,7 +53,11 @@ impl HardCircuit {
                 idle = 0;
             }
         }
-        best
+        let other = wanderer.circuit(&best, rows).fold(true).prune();
+        match other.gates.len() <= best.gates.len() {
+            true => other,
+            false => best,
+        }
     }
 }
 

@@ -19,6 +19,7 @@ mod resubstitute;
 mod rewrite;
 mod rows;
 mod simplify;
+mod symmetric;
 mod window;
 
 pub use bits::BitGrid;

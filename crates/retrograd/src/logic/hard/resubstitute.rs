@@ -12,7 +12,7 @@ use super::simplify::exchange;
 use super::{Gate, HardCircuit};
 
 /// Complete tables of 2¹² bits are the largest.
-const MAX_INPUTS: usize = 12;
+pub(super) const MAX_INPUTS: usize = 12;
 
 /// The search for two gates looks at every pair of nodes for every node: a second for circuits of
 /// this size.

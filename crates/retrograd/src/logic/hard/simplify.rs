@@ -124,9 +124,17 @@ impl HardCircuit {
     /// All simplifications: passing, constant and inverting gates removed, equal gates merged, dead
     /// gates removed; parts replaced by the smallest known circuits of four inputs; and gates of
     /// equal function merged and replaced by others, by complete truth tables: of the whole circuit
-    /// where at most twelve inputs matter, of windows of it otherwise. The result is equal to the
-    /// circuit on all inputs.
+    /// where at most twelve inputs matter, of windows of it otherwise. What counts its inputs is tried
+    /// as a count, too. The result is equal to the circuit on all inputs.
     pub fn simplify(&self) -> Self {
+        let found = self.shrink();
+        match found.from_count().map(|counted| counted.shrink()) {
+            Some(counted) if counted.gates.len() < found.gates.len() => counted,
+            _ => found,
+        }
+    }
+
+    fn shrink(&self) -> Self {
         let mut best = self.fold(true).prune();
         // Each of them can open the way for the others.
         loop {

@@ -54,10 +54,10 @@ fn gates_that_were_decided_wrongly_by_a_little_are_found() {
     let largest = HardCircuit::of(&model, &params);
     assert_eq!(trial.wrong_of(&largest), trial.count());
     let key = Key::new(1);
-    let found = round(&model, &params, &trial, key);
+    let found = round(&model, &params, &trial, 1 << 27, key);
     assert_eq!(found.wrong, 0);
     for threads in [1, 2, 7] {
-        let again = with_threads(threads, || round(&model, &params, &trial, key));
+        let again = with_threads(threads, || round(&model, &params, &trial, 1 << 27, key));
         assert_eq!(again, found, "{threads} threads");
     }
     // The circuit that the logits stand for afterwards is the one that was found.
@@ -79,7 +79,7 @@ fn what_is_left_wrong_is_said_and_never_more_than_before() {
     let grids = (0..2).fold(grids, |grids, c| grids.want(c, |_, y, _| y % 2 == 0));
     let trial = Trial::Grids(vec![grids]);
     let before = trial.wrong_of(&HardCircuit::of(&model, &params));
-    let found = round(&model, &params, &trial, Key::new(1));
+    let found = round(&model, &params, &trial, 1 << 27, Key::new(1));
     assert!(found.wrong > 0 && found.wrong <= before);
     let ops = HardCircuit::with_ops(&model, &found.ops);
     assert_eq!(trial.wrong_of(&ops), found.wrong);

@@ -230,3 +230,73 @@ fn drawings_show_every_gate_once_and_overviews_every_depth() {
     assert!(svg.contains(&format!("{} gates by depth", large.gates.len())));
     assert!(svg.contains("11′") && svg.ends_with("</svg>\n"));
 }
+
+/// The sum of a table's rows, on the first inputs of nine.
+fn of_table(inputs: u32, bit: impl Fn(u32) -> bool) -> HardCircuit {
+    let mut gates: Vec<Gate> = Vec::new();
+    let push = |gates: &mut Vec<Gate>, op, a, b| {
+        gates.push(Gate { op, a, b });
+        8 + gates.len() as u32
+    };
+    let mut sum = push(&mut gates, 0, 0, 0);
+    for row in (0..1 << inputs).filter(|&row| bit(row)) {
+        let mut all = push(&mut gates, 15, 0, 0);
+        for input in 0..inputs {
+            let op = if row >> input & 1 == 1 { 1 } else { 2 };
+            all = push(&mut gates, op, all, input);
+        }
+        sum = push(&mut gates, 7, sum, all);
+    }
+    HardCircuit {
+        channels: 1,
+        boundary: Zero,
+        gates,
+        outputs: vec![sum],
+    }
+}
+
+/// Functions of how many of their first inputs are 1, and of up to two others, in every row.
+#[test]
+fn what_is_rebuilt_from_a_count_is_equal_in_every_row() {
+    let mut stream = Key::new(12).purpose("counts").stream();
+    let mut rebuilt = 0;
+    for counted in 4..8 {
+        for beside in 0..3 {
+            let values: Vec<bool> = (0..4 * (counted + 1))
+                .map(|_| stream.below(2) == 1)
+                .collect();
+            let circuit = of_table(counted + beside, |row| {
+                let count = (row & ((1 << counted) - 1)).count_ones();
+                values[(count + (counted + 1) * (row >> counted)) as usize]
+            });
+            let small = circuit.fold(true).prune();
+            let Some(made) = small.from_count() else {
+                continue;
+            };
+            made.check().unwrap();
+            rebuilt += 1;
+            for first in (0..1_u64 << (counted + beside)).step_by(64) {
+                let inputs = &rows_from(first)[..9];
+                assert_eq!(
+                    outputs(&small, inputs),
+                    outputs(&made, inputs),
+                    "{counted} + {beside}"
+                );
+            }
+        }
+    }
+    assert!(rebuilt >= 10, "{rebuilt}");
+}
+
+/// Life, from the sum of its 140 rows.
+#[test]
+fn life_is_found_to_be_a_count() {
+    let rule = crate::logic::rule::Rule::LIFE;
+    let circuit = of_table(9, |row| {
+        let alive = row >> 4 & 1 == 1;
+        rule.lives(alive, (row.count_ones() - u32::from(alive)) as usize)
+    });
+    let small = circuit.simplify();
+    assert_eq!(crate::logic::evaluate::boards_right(rule, &small), 512);
+    assert!(small.gates.len() <= 27, "{}", small.gates.len());
+}

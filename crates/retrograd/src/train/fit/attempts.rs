@@ -89,9 +89,11 @@ impl<T: Task> Fit<'_, T> {
         };
         let step = self.progress.step;
         let spent = step - self.progress.attempt_step;
-        // What has been right so far is first seen through.
-        let hopeful = self.progress.perfect > 0;
-        if spent < after.saturating_mul(per_epoch) || step >= total || hopeful {
+        let after = after.saturating_mul(per_epoch);
+        // What has been right so far is first seen through, and what is nearly so gets as long again.
+        let loss = self.records.last().map_or(f64::NAN, |r| r.train_loss);
+        let nearly = spent < after.saturating_mul(2) && self.task.hopeful(loss);
+        if spent < after || step >= total || self.progress.perfect > 0 || nearly {
             return Ok(());
         }
         let progress = &mut self.progress;
