@@ -109,7 +109,7 @@ fn network(input: &[usize], layers: &str) -> Result<Network> {
 fn through(model: &Network, pass: &Pass, x: &[f32], d_y: Option<&[f32]>) -> (Vec<f32>, Vec<f32>) {
     let params = model.init(1);
     let (x, mut tape) = (x.to_vec(), Default::default());
-    model.forward(&params, &x, pass, &mut tape);
+    model.compute_forward(&params, &x, pass, &mut tape);
     let y = model.output(&tape).to_vec();
     let mut d_x = vec![f32::NAN; x.len()];
     let mut d_params = vec![0.0; params.len()];
@@ -119,7 +119,7 @@ fn through(model: &Network, pass: &Pass, x: &[f32], d_y: Option<&[f32]>) -> (Vec
         input: Some(&mut d_x),
         accumulate: false,
     };
-    model.backward(&params, &x, pass, &mut tape, &d_y, grads);
+    model.compute_backward(&params, &x, pass, &mut tape, &d_y, grads);
     (y, d_x)
 }
 
@@ -244,7 +244,7 @@ fn running_statistics() -> Result<Vec<Row>> {
                 .collect();
             let mut tape = Default::default();
             let pass = Pass::training(Key::new(0));
-            model.forward(&params, &x, &pass, &mut tape);
+            model.compute_forward(&params, &x, &pass, &mut tape);
             model.absorb(&tape);
             for c in 0..2 {
                 let own =
@@ -763,7 +763,7 @@ fn hard_circuits() -> Result<Vec<Row>> {
             .collect();
         let batch = LogicBatch::new(&model, state.clone(), [1, height, width], None)?;
         let mut tape = Default::default();
-        model.forward(&params, &batch, &Pass::training(Key::new(0)), &mut tape);
+        model.compute_forward(&params, &batch, &Pass::training(Key::new(0)), &mut tape);
         let soft: Vec<f64> = model.output(&tape).iter().map(|&v| f64::from(v)).collect();
         let whole = HardCircuit::of(&model, &params);
         for (words, circuit) in [("", whole.clone()), (", simplified", whole.simplify())] {
