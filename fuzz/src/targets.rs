@@ -45,6 +45,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("png", image),
     ("tiff", image),
     ("edge_list", edge_list),
+    ("graphml", graphml),
+    ("gml", gml),
     ("content_cites", content_cites),
     ("planetoid", planetoid),
     ("tudataset", tudataset),
@@ -294,18 +296,42 @@ fn edge_list(bytes: &[u8]) {
     with_files(&["edges.txt", "x.csv", "y.csv"], bytes, |folder| {
         let existing = |name: &str| Some(folder.join(name)).filter(|p: &PathBuf| p.exists());
         let files = EdgeListFiles {
-            weight: None,
-            edge_features: Vec::new(),
-            edges: folder.join("edges.txt"),
             features: existing("x.csv"),
             labels: existing("y.csv"),
             predict: [Predict::Nodes, Predict::Links][usize::from(choice & 1)],
             undirected: choice & 2 != 0,
             self_loops: rule(choice >> 2),
             duplicates: rule(choice >> 4),
+            ..EdgeListFiles::of_edges(&folder.join("edges.txt"))
         };
         let _ = read_unlabelled(&files);
         let _ = read_edge_list(&files, 0);
+    });
+}
+
+fn graphml(bytes: &[u8]) {
+    marked("graph.graphml", bytes);
+}
+
+fn gml(bytes: &[u8]) {
+    marked("graph.gml", bytes);
+}
+
+/// A graph with attributes: those of the corpus, and whatever else is in it.
+fn marked(name: &str, bytes: &[u8]) {
+    with_file(name, bytes, |path| {
+        let kinds = vec!["red".to_string(), "blue".to_string()];
+        let files = EdgeListFiles {
+            numbers: vec!["age".into()],
+            categories: [("colour".to_string(), kinds)].into(),
+            label: Some("team".into()),
+            predict: Predict::Nodes,
+            self_loops: EdgeRule::Keep,
+            duplicates: EdgeRule::Keep,
+            ..EdgeListFiles::of_edges(path)
+        };
+        let _ = read_edge_list(&files, 0);
+        let _ = read_unlabelled(&EdgeListFiles::of_edges(path));
     });
 }
 

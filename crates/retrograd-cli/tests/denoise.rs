@@ -181,3 +181,89 @@ fn micrographs_are_trained_on_denoised_and_measured() {
     assert!(!folder.join("never").exists() && !folder.join("run/denoised").exists());
     assert!(fail(folder, &["run", "run"]).contains("needs at least one image"));
 }
+
+/// Trained on movies whose frames are averaged: `run` averages a movie, too, bins as in training, and
+/// says both. TIFFs stay what they are, or become floats.
+#[test]
+fn movies_are_averaged_and_binned_in_run_as_in_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let micrograph = retrograd::data::synthetic::Micrograph {
+        width: 96,
+        height: 64,
+        ..Default::default()
+    };
+    std::fs::create_dir(folder.join("movies")).unwrap();
+    for n in 0..3 {
+        let frames: Vec<Image> = (0..4)
+            .map(|f| micrograph.generate(7, 10 * n + f).odd)
+            .collect();
+        let mut header = Header::new(96, 64, 4, MrcMode::F32);
+        header.set_voxel_size([1.5, 1.5, 1.0]);
+        let path = folder.join(format!("movies/{n}.mrcs"));
+        mrc::write(path, header, &frames.iter().collect::<Vec<_>>()).unwrap();
+        if n == 0 {
+            let mean = Image::mean(&frames).unwrap();
+            let header = Header::new(96, 64, 1, MrcMode::F32);
+            mrc::write(folder.join("mean.mrc"), header, &[&mean]).unwrap();
+            let whole = Image {
+                pixels: mean.pixels.iter().map(|p| (p * 100.0).round()).collect(),
+                ..mean
+            };
+            let format = retrograd::data::image::Format::Tiff { bits: 16 };
+            whole.write(folder.join("mean.tif"), &format).unwrap();
+        }
+    }
+    let experiment = EXPERIMENT
+        .replace(
+            "inputs = [\"odd\"]\n",
+            "frames = [\"movies/*.mrcs\"]\nbin = 2\n",
+        )
+        .replace("targets = [\"even/*.mrc\"]\n", "")
+        .replace("epochs = 4", "epochs = 1");
+    std::fs::write(folder.join("movies.toml"), experiment).unwrap();
+    succeed(
+        folder,
+        &["train", "movies.toml", "--out", "run", "--no-verify"],
+    );
+    let text = succeed(
+        folder,
+        &["run", "run", "movies/0.mrcs", "--out", "movie.mrcs"],
+    );
+    assert!(
+        text.contains("4 frames to one image, as in training"),
+        "{text}"
+    );
+    assert!(text.contains("2 × 2 pixels to one, 48 × 32"), "{text}");
+    succeed(folder, &["run", "run", "mean.mrc", "--out", "one.mrc"]);
+    let [movie, one] = ["movie.mrcs", "one.mrc"].map(|p| MrcFile::open(folder.join(p)).unwrap());
+    assert_eq!(movie.header().size(), [48, 32, 1]);
+    assert_eq!(movie.header().voxel_size()[..2], [3.0, 3.0]);
+    let whole = retrograd::data::image::Rect::whole(48, 32);
+    let mut pixels = [vec![0.0; 48 * 32], vec![0.0; 48 * 32]];
+    movie.read_window(0, whole, &mut pixels[0]).unwrap();
+    one.read_window(0, whole, &mut pixels[1]).unwrap();
+    // Averaged before or after binning: the same but for the rounding of the mean's f32 pixels.
+    let largest = pixels[0].iter().fold(0.0_f32, |a, b| a.max(b.abs()));
+    let pairs = pixels[0].iter().zip(&pixels[1]);
+    let worst = pairs.fold(0.0_f32, |worst, (a, b)| worst.max((a - b).abs()));
+    assert!(worst <= 1e-5 * largest, "{worst} of {largest}");
+    // A TIFF of whole numbers stays one, and becomes floats where that is asked for.
+    let spool = retrograd::data::image::Spool::new().unwrap();
+    for (out, options, bits) in [("a.tif", &[][..], 16), ("b.tif", &["--float"][..], 32)] {
+        let args = [
+            &["run", "run", "mean.tif", "--bin", "1", "--out", out][..],
+            options,
+        ]
+        .concat();
+        succeed(folder, &args);
+        let file = retrograd::data::image::ImageFile::open(folder.join(out), &spool).unwrap();
+        assert_eq!(file.format, retrograd::data::image::Format::Tiff { bits });
+        assert_eq!((file.width, file.height), (96, 64));
+    }
+    let said = fail(
+        folder,
+        &["run", "run", "mean.mrc", "--bin", "0", "--out", "c.mrc"],
+    );
+    assert!(said.contains("--bin"), "{said}");
+}

@@ -276,6 +276,56 @@ fn encodings_gzip_blanks_and_standard_input_give_the_same_predictions() {
     assert_eq!(said[0].lines().count(), 12);
 }
 
+/// A command that is given a text on its standard input.
+fn typed(folder: &Path, args: &[&str], text: &str) -> (i32, String, String) {
+    let mut child = retrograd(folder)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(text.as_bytes()).unwrap();
+    drop(stdin);
+    parts(child.wait_with_output().unwrap())
+}
+
+/// From standard input the experiment is that of the file, but for where the table is; training
+/// reads it from there, too.
+#[test]
+fn init_and_train_read_standard_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("table.csv"), COLOURS).unwrap();
+    let options = ["--target", "y", "--task", "regression", "--out"];
+    let init = |data: &str, out: &str, text: &str| {
+        let args = [&["init", data][..], &options, &[out]].concat();
+        let (code, stdout, stderr) = typed(folder, &args, text);
+        assert_eq!(code, 0, "{stderr}");
+        let written = std::fs::read_to_string(folder.join(out)).unwrap();
+        (stdout.lines().next().unwrap().to_string(), written)
+    };
+    let of_file = init("table.csv", "file.toml", "");
+    let of_stdin = init("-", "stdin.toml", COLOURS);
+    assert_eq!(of_file.0, of_stdin.0);
+    let settings = |text: &str| {
+        let lines = text.lines().filter(|l| !l.starts_with(['#', 'n', 'a']));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let (file, stdin) = (settings(&of_file.1), settings(&of_stdin.1));
+    assert!(stdin.contains("file = \"-\""), "{stdin}");
+    assert_eq!(file.replace("\"table.csv\"", "\"-\""), stdin);
+    let args = ["train", "stdin.toml", "--epochs", "1", "--no-verify"];
+    let (code, _, stderr) = typed(folder, &args, COLOURS);
+    assert_eq!(code, 0, "{stderr}");
+    // Nothing to read is an error that says so.
+    let args = ["init", "-", "--target", "y", "--out", "empty.toml"];
+    let (code, _, stderr) = typed(folder, &args, "");
+    assert_eq!(code, 2, "{stderr}");
+    assert!(!folder.join("empty.toml").exists());
+}
+
 /// Unseen categories in rows without a target used to stop `run`.
 #[test]
 fn unseen_categories_are_counted_and_said() {
@@ -390,6 +440,185 @@ fn a_graph_of_names_with_classes_as_text_goes_from_init_to_predictions() {
     let said = std::fs::read_to_string(folder.join("predictions.csv")).unwrap();
     assert!(said.starts_with("node,predicted,p(blue),p(red)"), "{said}");
     assert!(said.lines().nth(1).unwrap().starts_with("p00,"), "{said}");
+}
+
+/// Two rings as GraphML, with an attribute of its own for every node.
+fn rings() -> String {
+    let mut text = String::from(
+        "<graphml><key id=\"a\" for=\"node\" attr.name=\"age\" attr.type=\"double\"/>\
+         <key id=\"t\" for=\"node\" attr.name=\"team\" attr.type=\"string\"/>\
+         <key id=\"k\" for=\"node\" attr.name=\"kind\" attr.type=\"string\"/>\
+         <graph edgedefault=\"undirected\">\n",
+    );
+    for i in 0..40 {
+        let (ring, kind) = (i / 20, ["round", "square"][i % 2]);
+        text += &format!(
+            "<node id=\"p{i:02}\"><data key=\"a\">{}</data><data key=\"k\">{kind}</data>\
+             <data key=\"t\">{}</data></node>\n",
+            ring as f64 + noise(i),
+            ["red", "blue"][ring]
+        );
+    }
+    for i in 0..40 {
+        let next = i / 20 * 20 + (i + 1) % 20;
+        text += &format!("<edge source=\"p{i:02}\" target=\"p{next:02}\"/>\n");
+    }
+    text + "</graph></graphml>\n"
+}
+
+#[test]
+fn graphml_goes_from_init_to_predictions_with_its_attributes() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("rings.graphml"), rings()).unwrap();
+    let (code, _, stderr) = run(folder, &["init", "rings.graphml"]);
+    assert_eq!(code, 2, "{stderr}");
+    assert!(
+        stderr.contains("--target") && stderr.contains("age, kind, team"),
+        "{stderr}"
+    );
+    let (code, stdout, stderr) = run(folder, &["init", "rings.graphml", "--target", "team"]);
+    assert_eq!(code, 0, "{stderr}");
+    for part in [
+        "40 nodes",
+        "(blue, red)",
+        "age",
+        "kind (round, square)",
+        "as the file says",
+    ] {
+        assert!(stdout.contains(part), "{part}: {stdout}");
+    }
+    let train = ["train", "rings.toml", "--epochs", "60", "--no-verify"];
+    let (code, stdout, stderr) = run(folder, &train);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("test_accuracy"), "{stdout}");
+    // The same graph as another program would write it, with names that the run has not seen.
+    std::fs::write(folder.join("new.graphml"), rings().replace("p0", "q0")).unwrap();
+    let args = ["run", "runs/rings", "new.graphml", "--out", "said.csv"];
+    let (code, _, stderr) = run(folder, &args);
+    assert_eq!(code, 0, "{stderr}");
+    let said = std::fs::read_to_string(folder.join("said.csv")).unwrap();
+    assert!(said.lines().nth(1).unwrap().starts_with("q00,"), "{said}");
+    assert_eq!(said.lines().count(), 41);
+    let (code, _, stderr) = run(
+        folder,
+        &["init", "rings.graphml", "--links", "--out", "l.toml"],
+    );
+    assert_eq!(code, 0, "{stderr}");
+    let (code, _, stderr) = run(folder, &["train", "l.toml", "--epochs", "2", "--no-verify"]);
+    assert_eq!(code, 0, "{stderr}");
+}
+
+/// A ring of so many nodes, with its size as the graph's number.
+fn ring(nodes: usize, chord: bool) -> String {
+    let mut text = format!("graph [\n  size {}.5\n", nodes);
+    for i in 0..nodes {
+        text += &format!("  node [ id {i} charge {} ]\n", i % 3);
+    }
+    for i in 0..nodes {
+        text += &format!("  edge [ source {i} target {} ]\n", (i + 1) % nodes);
+        if chord && i % 2 == 0 {
+            text += &format!("  edge [ source {i} target {} ]\n", (i + 2) % nodes);
+        }
+    }
+    text + "]\n"
+}
+
+/// Classes by folder, by a table and by an attribute; numbers in their own units.
+#[test]
+fn a_folder_of_graphs_goes_from_init_to_predictions() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let graphs = folder.join("graphs");
+    for class in ["plain", "chords"] {
+        std::fs::create_dir_all(graphs.join(class)).unwrap();
+    }
+    let mut table = String::from("file,kind\n");
+    for n in 0..24 {
+        let class = ["plain", "chords"][n % 2];
+        let text = ring(8 + n / 2, n % 2 == 1);
+        std::fs::write(graphs.join(class).join(format!("g{n:02}.gml")), text).unwrap();
+        table += &format!("g{n:02}.gml,{}\n", ["A", "B"][n % 2]);
+    }
+    std::fs::write(folder.join("kinds.csv"), table).unwrap();
+    let (code, stdout, stderr) = run(folder, &["init", "graphs"]);
+    assert_eq!(code, 0, "{stderr}");
+    for part in ["24 graphs", "one of 2 (chords, plain)", "charge"] {
+        assert!(stdout.contains(part), "{part}: {stdout}");
+    }
+    let train = |name: &str| {
+        let file = folder.join(format!("{name}.toml"));
+        let text = std::fs::read_to_string(&file).unwrap();
+        let text = text
+            .replace("folds = 10", "folds = 3")
+            .replace("epochs = 100", "epochs = 20");
+        std::fs::write(&file, text).unwrap();
+        let args = ["train", &format!("{name}.toml"), "--no-verify"];
+        let (code, stdout, stderr) = run(folder, &args);
+        assert_eq!(code, 0, "{stderr}");
+        stdout
+    };
+    let stdout = train("graphs");
+    assert!(
+        stdout.contains("folds_mean") && stdout.contains("8 test graphs"),
+        "{stdout}"
+    );
+    // One folder without classes, by name.
+    let args = ["run", "runs/graphs", "graphs/plain", "--out", "said.csv"];
+    let (code, _, stderr) = run(folder, &args);
+    assert_eq!(code, 0, "{stderr}");
+    let said = std::fs::read_to_string(folder.join("said.csv")).unwrap();
+    assert!(
+        said.starts_with("graph,predicted,p(chords),p(plain)\ng00,"),
+        "{said}"
+    );
+    let args = [
+        "init",
+        "graphs",
+        "--labels",
+        "kinds.csv",
+        "--out",
+        "kinds.toml",
+    ];
+    let (code, stdout, stderr) = run(folder, &args);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("one of 2 (A, B)"), "{stdout}");
+    // An attribute of the graphs that is a number: figures in its own units.
+    let args = ["init", "graphs", "--target", "size", "--out", "size.toml"];
+    let (code, stdout, stderr) = run(folder, &args);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("a number of a graph"), "{stdout}");
+    let stdout = train("size");
+    let (rmse, r2) = (value(&stdout, "test_rmse"), value(&stdout, "test_r2"));
+    // Sizes are 8.5 to 19.5, some 3.5 around their mean: R² follows from the RMSE in these units.
+    let spread = rmse / (1.0 - r2).sqrt();
+    assert!((2.5..4.6).contains(&spread), "{rmse} {r2}");
+    let (code, stdout, stderr) = run(folder, &["run", "runs/size", "--out", "sizes.csv"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("rmse") && stdout.contains("r2"), "{stdout}");
+    let said = std::fs::read_to_string(folder.join("sizes.csv")).unwrap();
+    let mean = said
+        .lines()
+        .skip(1)
+        .map(|l| l.split(',').nth(1).unwrap().parse::<f64>().unwrap());
+    let mean = mean.sum::<f64>() / 24.0;
+    assert!((8.0..20.0).contains(&mean), "{said}");
+    // A graph of which nothing is known.
+    std::fs::write(graphs.join("alone.gml"), ring(9, false)).unwrap();
+    let args = [
+        "init",
+        "graphs",
+        "--labels",
+        "kinds.csv",
+        "--out",
+        "alone.toml",
+    ];
+    let (code, _, stderr) = run(folder, &args);
+    assert_eq!(code, 2, "{stderr}");
+    assert!(
+        stderr.contains("kinds.csv") && stderr.contains("alone"),
+        "{stderr}"
+    );
 }
 
 /// An experiment of an automaton with its `[data]`.

@@ -11,7 +11,7 @@ use retrograd::graph::{GraphBatch, GraphNetwork};
 use retrograd::logic::{LogicBatch, LogicCa};
 use retrograd::network::Network;
 use retrograd::rng::Key;
-use retrograd::{Buffer, Error, Grads, Layout, Model, Pass, Scalar, parallel};
+use retrograd::{Buffer, Error, Grads, Layout, Model, Pass, Result, Scalar, parallel};
 
 use crate::convert::{Number, array, checked, compute, copied, elements, shaped};
 
@@ -26,7 +26,7 @@ pub trait Called: Model + 'static {
         given: &Self::Given<'_, T>,
         pass: &Pass,
         tape: &mut Self::Tape<T>,
-    );
+    ) -> Result<()>;
 
     fn differentiate<T: Scalar>(
         &self,
@@ -36,7 +36,7 @@ pub trait Called: Model + 'static {
         tape: &mut Self::Tape<T>,
         d_output: &[T],
         grads: Grads<'_, T>,
-    );
+    ) -> Result<()>;
 
     /// The numbers of a batch.
     fn values<'a, T: Scalar>(given: &'a Self::Given<'_, T>) -> &'a [T];
@@ -45,8 +45,14 @@ pub trait Called: Model + 'static {
 impl Called for Network {
     type Given<'a, T: Scalar> = &'a [T];
 
-    fn run<T: Scalar>(&self, params: &[T], given: &&[T], pass: &Pass, tape: &mut Self::Tape<T>) {
-        self.forward_slice(params, given, pass, tape);
+    fn run<T: Scalar>(
+        &self,
+        params: &[T],
+        given: &&[T],
+        pass: &Pass,
+        tape: &mut Self::Tape<T>,
+    ) -> Result<()> {
+        self.forward(params, given, pass, tape)
     }
 
     fn differentiate<T: Scalar>(
@@ -57,8 +63,8 @@ impl Called for Network {
         tape: &mut Self::Tape<T>,
         d_output: &[T],
         grads: Grads<'_, T>,
-    ) {
-        self.backward_slice(params, given, pass, tape, d_output, grads);
+    ) -> Result<()> {
+        self.backward(params, given, pass, tape, d_output, grads)
     }
 
     fn values<'a, T: Scalar>(given: &'a &[T]) -> &'a [T] {
@@ -77,8 +83,8 @@ macro_rules! called_with_its_own_batch {
                 given: &$batch<T>,
                 pass: &Pass,
                 tape: &mut Self::Tape<T>,
-            ) {
-                self.forward(params, given, pass, tape);
+            ) -> Result<()> {
+                self.forward(params, given, pass, tape)
             }
 
             fn differentiate<T: Scalar>(
@@ -89,8 +95,8 @@ macro_rules! called_with_its_own_batch {
                 tape: &mut Self::Tape<T>,
                 d_output: &[T],
                 grads: Grads<'_, T>,
-            ) {
-                self.backward(params, given, pass, tape, d_output, grads);
+            ) -> Result<()> {
+                self.backward(params, given, pass, tape, d_output, grads)
             }
 
             fn values<T: Scalar>(given: &$batch<T>) -> &[T] {
@@ -239,7 +245,7 @@ impl<C: Called> Engine<C> {
         checked(model.set_buffer(buffer))
     }
 
-    fn check_params<T>(&self, params: &[T]) -> retrograd::Result<()> {
+    fn check_params<T>(&self, params: &[T]) -> Result<()> {
         let needed = self.model().layout().len();
         match params.len() == needed {
             true => Ok(()),
@@ -262,7 +268,7 @@ impl<C: Called> Engine<C> {
             let (pass, model) = (meant.pass(), self.model());
             let mut lease = Lease::<C, T>::new(&self.spares);
             let work = params.len().saturating_mul(values.len());
-            placed(work, || model.run(params, given, &pass, lease.tape()));
+            placed(work, || model.run(params, given, &pass, lease.tape()))?;
             let output = model.output(lease.tape()).to_vec();
             let tape = meant.keep.then(|| {
                 let values = values.len();
@@ -320,8 +326,8 @@ impl<C: Called> Engine<C> {
             let pass = recorded.pass;
             let tape = recorded.lease.tape();
             placed(params.len().saturating_mul(values), || {
-                model.differentiate(params, given, &pass, tape, d_output, grads);
-            });
+                model.differentiate(params, given, &pass, tape, d_output, grads)
+            })?;
             Ok([d_params, d_input])
         })?;
         let array = |values: Vec<T>| flat(py, values).map(Bound::into_any);
@@ -434,7 +440,7 @@ impl AnyModel {
     }
 }
 
-fn check_finite<T: Scalar>(values: &[T]) -> retrograd::Result<()> {
+fn check_finite<T: Scalar>(values: &[T]) -> Result<()> {
     match values.iter().position(|v| !v.is_finite()) {
         None => Ok(()),
         Some(i) => {

@@ -154,7 +154,7 @@ impl Network {
             let mut tape = Default::default();
             let start = std::time::Instant::now();
             for _ in 0..repeats {
-                model.forward_slice(params, x, &retrograd::Pass::inference(), &mut tape);
+                model.forward(params, x, &retrograd::Pass::inference(), &mut tape)?;
                 std::hint::black_box(model.output(&tape));
             }
             Ok(start.elapsed().as_secs_f64() / f64::from(repeats))

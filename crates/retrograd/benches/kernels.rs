@@ -64,12 +64,12 @@ fn layers(c: &mut Criterion) {
         let mut d_input = vec![0.0; input.len()];
         let mut group = c.benchmark_group(name);
         group.bench_function("forward", |bench| {
-            bench.iter(|| network.forward(&params, &input, &pass, &mut tape));
+            bench.iter(|| network.compute_forward(&params, &input, &pass, &mut tape));
         });
         group.bench_function("backward", |bench| {
             bench.iter(|| {
                 let grads = Grads::both(&mut d_params, &mut d_input);
-                network.backward(&params, &input, &pass, &mut tape, &d_output, grads);
+                network.compute_backward(&params, &input, &pass, &mut tape, &d_output, grads);
             });
         });
     }

@@ -16,13 +16,13 @@ impl Model for ScaledTanh {
     fn layout_mut(&mut self) -> &mut Layout { &mut self.0 }
     fn init(&self, _seed: u64) -> Vec<f32> { vec![0.5, 1.0, 1.5] }
 
-    fn forward<T: Scalar>(&self, w: &[T], x: &Vec<T>, _: &Pass, y: &mut Vec<T>) {
+    fn compute_forward<T: Scalar>(&self, w: &[T], x: &Vec<T>, _: &Pass, y: &mut Vec<T>) {
         y.clear();
         y.extend(x.iter().enumerate().map(|(k, &x)| (w[k % WIDTH] * x).tanh()));
     }
     fn output<'t, T: Scalar>(&self, y: &'t Vec<T>) -> &'t [T] { y }
 
-    fn backward<T: Scalar>(
+    fn compute_backward<T: Scalar>(
         &self, w: &[T], x: &Vec<T>, _: &Pass, y: &mut Vec<T>, d_y: &[T], grads: Grads<'_, T>,
     ) {
         let Grads { params: mut d_w, input: mut d_x, accumulate } = grads;

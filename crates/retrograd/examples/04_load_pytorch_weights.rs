@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (params, _) = load_weights(&path, &mut network)?;
     let mut tape = Default::default();
     let x = vec![0.5, -1.0, 2.0, 0.0];
-    network.forward(&params, &x, &Pass::inference(), &mut tape);
+    network.forward(&params, &x, &Pass::inference(), &mut tape)?;
     println!("f(0.5, −1), f(2, 0) = {:?}", network.output(&tape));
     Ok(())
 }

@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         &example.input,
         &Pass::inference(),
         &mut tape,
-    );
+    )?;
     let scores = network.output(&tape).chunks(2);
     let said: Vec<u32> = scores.map(|s| u32::from(s[1] > s[0])).collect();
     for (club_number, name) in club.class_names.iter().enumerate() {

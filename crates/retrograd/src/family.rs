@@ -230,6 +230,10 @@ pub struct RunOptions {
     pub reference: Vec<PathBuf>,
     /// Images: the inputs are odd and even halves, alternately.
     pub halves: bool,
+    /// Images: so many by so many pixels become one; as in training where nothing is said.
+    pub bin: Option<usize>,
+    /// Images: TIFFs of floats, whatever the inputs have.
+    pub float: bool,
     /// Images: memory for the tiles that are computed at a time.
     pub memory_mib: u64,
     /// Automata: steps to play.

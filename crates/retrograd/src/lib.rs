@@ -25,7 +25,7 @@
 //! let params = network.init(0); // the seed
 //! let mut tape = Default::default(); // kept and reused: later calls allocate nothing
 //! let x = vec![0.1, 0.2, 0.3, 0.4]; // two samples of two numbers
-//! network.forward(&params, &x, &Pass::inference(), &mut tape);
+//! network.forward(&params, &x, &Pass::inference(), &mut tape)?;
 //! assert_eq!(network.output(&tape).len(), 2);
 //! # Ok::<(), retrograd::Error>(())
 //! ```

@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::cuts::cuts;
 use crate::math::{self, single};
+use crate::model::check_length;
+
 use crate::{Error, Result, Scalar, parallel, simd};
 
 /// What is compared, and how the differences are added up.
@@ -174,23 +176,19 @@ impl Loss {
         Ok(())
     }
 
-    /// [`evaluate`](Loss::evaluate) for outputs and targets from outside: lengths that don't fit are
-    /// errors.
-    pub fn try_evaluate<T: Scalar>(
+    /// The loss, and its gradient with respect to the output where asked for. Lengths that don't fit
+    /// are errors.
+    pub fn evaluate<T: Scalar>(
         self,
         y: &[T],
         target: &Target<T>,
         d_y: Option<&mut [T]>,
     ) -> Result<T> {
         self.check_lengths(y.len(), target)?;
-        if let Some(d_y) = &d_y
-            && d_y.len() != y.len()
-        {
-            let got = format!("{} values", d_y.len());
-            let needed = format!("{}, as the output has", y.len());
-            return Err(Error::invalid("the output's gradient", got, needed));
+        if let Some(d_y) = &d_y {
+            check_length("the output's gradient", d_y.len(), y.len(), "the output")?;
         }
-        Ok(self.evaluate(y, target, d_y))
+        Ok(self.compute(y, target, d_y))
     }
 
     /// What a mean loss divides by: the sum of the weights, or the number of targets. 1 for a sum.
@@ -202,9 +200,13 @@ impl Loss {
         }
     }
 
-    /// The loss, and its gradient with respect to the output where asked for. Lengths are trusted, as
-    /// [`check_lengths`](Loss::check_lengths) has seen them.
-    pub fn evaluate<T: Scalar>(self, y: &[T], target: &Target<T>, d_y: Option<&mut [T]>) -> T {
+    /// [`evaluate`](Loss::evaluate) where [`check_lengths`](Loss::check_lengths) has seen the lengths.
+    pub(crate) fn compute<T: Scalar>(
+        self,
+        y: &[T],
+        target: &Target<T>,
+        d_y: Option<&mut [T]>,
+    ) -> T {
         if let Some(y) = T::f32s(y) {
             // The target is of the same scalar: f32 as well.
             let values = T::f32s(&target.values).expect("one scalar");
@@ -531,14 +533,14 @@ mod tests {
             for weighted in [false, true] {
                 let (mut y, target) = example(loss, weighted);
                 let mut d_y = vec![0.0; y.len()];
-                loss.evaluate(&y, &target, Some(&mut d_y));
+                loss.compute(&y, &target, Some(&mut d_y));
                 let h = 1e-5;
                 for i in 0..y.len() {
                     let centre = y[i];
                     y[i] = centre + h;
-                    let up = loss.evaluate(&y, &target, None);
+                    let up = loss.compute(&y, &target, None);
                     y[i] = centre - h;
-                    let down = loss.evaluate(&y, &target, None);
+                    let down = loss.compute(&y, &target, None);
                     y[i] = centre;
                     let numeric = (up - down) / (2.0 * h);
                     // Rounding of two losses of size up to 100 over 2h, and h² of a third
@@ -560,10 +562,10 @@ mod tests {
             for weighted in [false, true] {
                 let (y, target) = example(loss, weighted);
                 let mut d_y = vec![0.0; y.len()];
-                let value = loss.evaluate(&y, &target, Some(&mut d_y));
+                let value = loss.compute(&y, &target, Some(&mut d_y));
                 let y32: Vec<f32> = crate::scalar::cast(&y);
                 let mut d32 = vec![0.0; y.len()];
-                let value32 = loss.evaluate(&y32, &target.cast(), Some(&mut d32));
+                let value32 = loss.compute(&y32, &target.cast(), Some(&mut d32));
                 let u = 2.0_f64.powi(-24);
                 assert!((f64::from(value32) - value).abs() <= 8.0 * u * value.abs());
                 let largest = d_y.iter().fold(0.0_f64, |a, d| a.max(d.abs()));
@@ -581,7 +583,7 @@ mod tests {
             let weights = vec![0.0; target.len()];
             let target = target.weighted(weights);
             let mut d_y = vec![1.0; y.len()];
-            assert_eq!(loss.evaluate(&y, &target, Some(&mut d_y)), 0.0);
+            assert_eq!(loss.compute(&y, &target, Some(&mut d_y)), 0.0);
             assert!(d_y.iter().all(|&d| d == 0.0));
         }
     }

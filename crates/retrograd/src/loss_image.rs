@@ -39,6 +39,7 @@
 //! A place keeps (α, k, kv, μ_y); a pixel gathers those of the places that see it.
 
 use crate::math;
+use crate::model::check_length;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result, Scalar, parallel};
@@ -126,8 +127,30 @@ impl ImageTerms {
         Ok(())
     }
 
-    /// The terms of `planes` planes and, added to `d_y` where there is one, their gradient.
+    /// The terms of whole planes and, added to `d_y` where there is one, their gradient. Lengths that
+    /// don't fit are errors.
     pub fn evaluate<T: Scalar>(
+        &self,
+        width: usize,
+        height: usize,
+        y: &[T],
+        t: &[T],
+        d_y: Option<&mut [T]>,
+        workspace: &mut Workspace<T>,
+    ) -> Result<T> {
+        self.check(width, height)?;
+        check_planes(
+            width,
+            height,
+            y.len(),
+            t.len(),
+            d_y.as_ref().map(|d| d.len()),
+        )?;
+        Ok(self.compute(width, height, y, t, d_y, workspace))
+    }
+
+    /// [`evaluate`](ImageTerms::evaluate) where the lengths have been seen.
+    pub(crate) fn compute<T: Scalar>(
         &self,
         width: usize,
         height: usize,
@@ -236,7 +259,15 @@ impl ImageLoss {
 
     /// The terms and, added to `d_y` where there is one, their gradient. The same bits for any
     /// number of threads: a plane is computed by one of them.
-    pub fn evaluate(&mut self, y: &[f32], t: &[f32], d_y: Option<&mut [f32]>) -> f64 {
+    /// Lengths that don't fit are errors.
+    pub fn evaluate(&mut self, y: &[f32], t: &[f32], d_y: Option<&mut [f32]>) -> Result<f64> {
+        let gradient = d_y.as_ref().map(|d| d.len());
+        check_planes(self.width, self.height, y.len(), t.len(), gradient)?;
+        Ok(self.compute(y, t, d_y))
+    }
+
+    /// [`evaluate`](ImageLoss::evaluate) where the lengths have been seen.
+    pub(crate) fn compute(&mut self, y: &[f32], t: &[f32], d_y: Option<&mut [f32]>) -> f64 {
         if self.terms.is_empty() {
             return 0.0;
         }
@@ -271,6 +302,19 @@ impl ImageLoss {
         }
         planes.iter().map(|work| work.value).sum()
     }
+}
+
+/// Whether output, target and gradient are the same number of whole planes, at least one.
+fn check_planes(width: usize, height: usize, y: usize, t: usize, d_y: Option<usize>) -> Result<()> {
+    if y == 0 || !y.is_multiple_of(width * height) {
+        return Err(Error::invalid(
+            "images",
+            format!("{y} values"),
+            format!("a multiple of {width} × {height}"),
+        ));
+    }
+    check_length("the target", t, y, "the output")?;
+    check_length("the output's gradient", d_y.unwrap_or(y), y, "the output")
 }
 
 /// C₁ and C₂.
@@ -472,7 +516,7 @@ mod tests {
     };
 
     fn value(terms: &ImageTerms, y: &[f64], t: &[f64]) -> f64 {
-        terms.evaluate(17, 14, y, t, None, &mut Workspace::default())
+        terms.compute(17, 14, y, t, None, &mut Workspace::default())
     }
 
     /// The largest difference between the gradient and central differences, over the largest
@@ -505,13 +549,13 @@ mod tests {
         let only_gradient = ImageTerms { ssim: 0.0, ..BOTH };
         for terms in [only_ssim, only_gradient, BOTH] {
             let mut d_y = vec![0.0; y.len()];
-            terms.evaluate(17, 14, &y, &t, Some(&mut d_y), &mut Workspace::default());
+            terms.compute(17, 14, &y, &t, Some(&mut d_y), &mut Workspace::default());
             // The differences' own error is near 1e-9 here; a wrong term is off by per cents.
             let error = difference(&terms, &d_y, &y, &t);
             assert!(error < 1e-7, "{terms:?}: {error}");
             // Mutants: height and width swapped, y and t swapped, planes not averaged.
             let mut swapped = vec![0.0; y.len()];
-            terms.evaluate(
+            terms.compute(
                 14,
                 17,
                 &y,
@@ -520,7 +564,7 @@ mod tests {
                 &mut Workspace::default(),
             );
             let mut exchanged = vec![0.0; y.len()];
-            terms.evaluate(
+            terms.compute(
                 17,
                 14,
                 &t,
@@ -539,7 +583,7 @@ mod tests {
     fn the_gradient_is_added_and_equal_images_have_none() {
         let y = planes(1, 3);
         let mut d_y = vec![0.25; y.len()];
-        let loss = BOTH.evaluate(17, 14, &y, &y, Some(&mut d_y), &mut Workspace::default());
+        let loss = BOTH.compute(17, 14, &y, &y, Some(&mut d_y), &mut Workspace::default());
         // 1 − S is 0 up to rounding where both images are the same.
         assert!(loss.abs() < 1e-14);
         assert!(d_y.iter().all(|d| (d - 0.25).abs() < 1e-14));
@@ -550,18 +594,18 @@ mod tests {
         let (y, t) = (planes(5, 4), planes(5, 5));
         let mut expected = vec![0.0; y.len()];
         let mut workspace = Workspace::default();
-        let loss = BOTH.evaluate(17, 14, &y, &t, Some(&mut expected), &mut workspace);
+        let loss = BOTH.compute(17, 14, &y, &t, Some(&mut expected), &mut workspace);
         let (y, t): (Vec<f32>, Vec<f32>) = (cast(&y), cast(&t));
         let run = |threads| {
             parallel::with_threads(threads, || {
                 let mut image_loss = ImageLoss::new(BOTH, 17, 14).unwrap();
                 let mut d_y = vec![0.0_f32; y.len()];
-                let value = image_loss.evaluate(&y, &t, Some(&mut d_y));
+                let value = image_loss.compute(&y, &t, Some(&mut d_y));
                 // Again, with memory of an earlier call.
                 let mut again = vec![0.0_f32; y.len()];
-                assert_eq!(value, image_loss.evaluate(&y, &t, Some(&mut again)));
+                assert_eq!(value, image_loss.compute(&y, &t, Some(&mut again)));
                 assert_eq!(d_y, again);
-                assert_eq!(value, image_loss.evaluate(&y, &t, None));
+                assert_eq!(value, image_loss.compute(&y, &t, None));
                 (value, d_y)
             })
         };

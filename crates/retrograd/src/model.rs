@@ -123,7 +123,7 @@ impl<T: Send + Sync> Batch<T> for Vec<T> {
 }
 
 /// What is called with a range whose gradient is complete, the parameters and the gradient; see
-/// [`Model::backward_then`].
+/// [`Model::compute_backward_then`].
 pub type Ready<'a, T> = &'a mut dyn FnMut(Range<usize>, &mut [T], &mut [T]);
 
 /// What is called with a range whose gradient is complete, and the gradient; see
@@ -158,8 +158,9 @@ pub trait Model: Send + Sync {
     /// Initial parameters, a function of the seed alone.
     fn init(&self, seed: u64) -> Vec<f32>;
 
-    /// Computes the output and leaves it, with what backward needs, on the tape.
-    fn forward<T: Scalar>(
+    /// What a model brings: computes the output and leaves it, with what backward needs, on the tape.
+    /// Lengths are trusted; [`forward`](Model::forward) is the same for a batch from outside.
+    fn compute_forward<T: Scalar>(
         &self,
         params: &[T],
         input: &Self::Input<T>,
@@ -170,8 +171,10 @@ pub trait Model: Send + Sync {
     /// The output of the last forward on this tape.
     fn output<'t, T: Scalar>(&self, tape: &'t Self::Tape<T>) -> &'t [T];
 
-    /// The gradients, given the gradient of the output; after a forward with the same arguments.
-    fn backward<T: Scalar>(
+    /// What a model brings: the gradients, given the gradient of the output; after a forward with the
+    /// same arguments. Lengths are trusted; [`backward`](Model::backward) is the same for those from
+    /// outside.
+    fn compute_backward<T: Scalar>(
         &self,
         params: &[T],
         input: &Self::Input<T>,
@@ -181,7 +184,7 @@ pub trait Model: Send + Sync {
         grads: Grads<'_, T>,
     );
 
-    /// The gradient of the parameters, as `backward` leaves it, that says on its way what is
+    /// The gradient of the parameters, as `compute_backward` leaves it, that says on its way what is
     /// complete: `ready(range, params, d_params)` is called once a range of the flat vector has its
     /// whole gradient and nothing later in the pass reads its parameters or its gradient. What is
     /// called may change both within the range, as an optimizer does.
@@ -189,7 +192,7 @@ pub trait Model: Send + Sync {
     /// Every range holds whole tensors, frozen ones among them, and the ranges cover the vector
     /// once. A model of layers reports them one by one, from the last to the first; where a
     /// gradient is complete at the very end only, this default does: all at once.
-    fn backward_then<T: Scalar>(
+    fn compute_backward_then<T: Scalar>(
         &self,
         params: &mut [T],
         input: &Self::Input<T>,
@@ -200,7 +203,7 @@ pub trait Model: Send + Sync {
         ready: Ready<'_, T>,
     ) {
         let grads = Grads::params(d_params);
-        self.backward(params, input, pass, tape, d_output, grads);
+        self.compute_backward(params, input, pass, tape, d_output, grads);
         ready(0..params.len(), params, d_params);
     }
 
@@ -230,37 +233,55 @@ pub trait Model: Send + Sync {
 
     /// Whether a batch's lengths are the model's, for what is called with batches from outside.
     /// Looks at lengths alone: it is called at every step.
-    fn check_input(&self, input: &Self::Input<f32>) -> Result<()> {
+    fn check_input<T: Scalar>(&self, input: &Self::Input<T>) -> Result<()> {
         let _ = input;
         Ok(())
     }
 
     /// Whether there are as many parameters as the layout has.
-    fn check_params(&self, params: &[f32]) -> Result<()> {
+    fn check_params<T: Scalar>(&self, params: &[T]) -> Result<()> {
         let needed = self.layout().len();
-        if params.len() != needed {
-            return Err(Error::invalid(
-                "parameters",
-                format!("{} values", params.len()),
-                format!("{needed}, as the model's layout has"),
-            ));
-        }
-        Ok(())
+        check_length("parameters", params.len(), needed, "the model's layout")
     }
 
-    /// [`forward`](Model::forward) for parameters and a batch from outside: lengths that are not the
-    /// model's are errors.
-    fn try_forward(
+    /// Computes the output and leaves it, with what backward needs, on the tape. Lengths that are not
+    /// the model's are errors.
+    fn forward<T: Scalar>(
         &self,
-        params: &[f32],
-        input: &Self::Input<f32>,
+        params: &[T],
+        input: &Self::Input<T>,
         pass: &Pass,
-        tape: &mut Self::Tape<f32>,
+        tape: &mut Self::Tape<T>,
     ) -> Result<()> {
         self.check_params(params)?;
         self.check_input(input)?;
-        self.forward(params, input, pass, tape);
+        self.compute_forward(params, input, pass, tape);
         Ok(())
+    }
+
+    /// The gradients, given the gradient of the output; after a forward with the same arguments.
+    /// Lengths that are not the model's, or not those of the tape's output, are errors.
+    fn backward<T: Scalar>(
+        &self,
+        params: &[T],
+        input: &Self::Input<T>,
+        pass: &Pass,
+        tape: &mut Self::Tape<T>,
+        d_output: &[T],
+        grads: Grads<'_, T>,
+    ) -> Result<()> {
+        self.check_input(input)?;
+        let left = self.output(tape).len();
+        let output = self.output_values(input).unwrap_or(left);
+        check_backward(self, params, input.values(), output, tape, d_output, &grads)?;
+        self.compute_backward(params, input, pass, tape, d_output, grads);
+        Ok(())
+    }
+
+    /// How many values the output of a batch has, where the model knows it beforehand.
+    fn output_values<T: Scalar>(&self, input: &Self::Input<T>) -> Option<usize> {
+        let _ = input;
+        None
     }
 
     /// The length of a row of the output, where outputs are rows that a class number belongs to.
@@ -285,7 +306,7 @@ pub trait Model: Send + Sync {
     }
 
     /// Adds the part of the penalty's gradient that concerns a range which
-    /// [`Model::backward_then`] reports. It must be a function of the parameters in the range alone:
+    /// [`Model::compute_backward_then`] reports. It must be a function of the parameters in the range alone:
     /// those after it have been changed by then. False, with nothing added, where the model can't.
     ///
     /// The default can for the whole vector. A model that reports parts has its own.
@@ -374,5 +395,112 @@ pub trait Model: Send + Sync {
     /// Called after a training step with its tape, to let running statistics follow.
     fn absorb(&mut self, tape: &Self::Tape<f32>) {
         let _ = tape;
+    }
+}
+
+/// An error unless a slice has the length that is needed.
+pub(crate) fn check_length(what: &str, got: usize, needed: usize, of: &str) -> Result<()> {
+    if got != needed {
+        let needed = format!("{needed}, as {of} has");
+        return Err(Error::invalid(what, format!("{got} values"), needed));
+    }
+    Ok(())
+}
+
+/// Whether what backward is given has the lengths of the forward before it: a batch of `values`, with
+/// so many values of output.
+pub(crate) fn check_backward<M: Model + ?Sized, T: Scalar>(
+    model: &M,
+    params: &[T],
+    values: &[T],
+    output: usize,
+    tape: &M::Tape<T>,
+    d_output: &[T],
+    grads: &Grads<'_, T>,
+) -> Result<()> {
+    model.check_params(params)?;
+    let left = model.output(tape).len();
+    check_length("the tape's output", left, output, "that of the batch")?;
+    check_length("the output's gradient", d_output.len(), left, "the output")?;
+    if let Some(d_params) = &grads.params {
+        let needed = model.layout().len();
+        check_length(
+            "the parameters' gradient",
+            d_params.len(),
+            needed,
+            "the model's layout",
+        )?;
+    }
+    if let Some(d_input) = &grads.input {
+        check_length(
+            "the input's gradient",
+            d_input.len(),
+            values.len(),
+            "the batch",
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::data::karate_club;
+    use crate::graph::{DagNN, DagSpec, GraphBatch, GraphNetwork, GraphSpec};
+    use crate::logic::{LogicBatch, LogicCa};
+
+    /// Forward with the model's own lengths works; every length that is not the model's is
+    /// `Error::Invalid`, of forward and of backward after it.
+    fn refuses<M: Model>(model: &M, right: &M::Input<f64>, wrong: &M::Input<f64>) {
+        let invalid = |result: Result<()>| {
+            assert!(matches!(result, Err(Error::Invalid { .. })), "{result:?}");
+        };
+        let pass = Pass::inference();
+        let mut tape: M::Tape<f64> = Default::default();
+        let params = vec![0.1; model.layout().len()];
+        let short = &params[1..];
+        let mut d_params = params.clone();
+        // Backward before any forward has nothing to go by.
+        let grads = Grads::params(&mut d_params);
+        invalid(model.backward(&params, right, &pass, &mut tape, &[], grads));
+        invalid(model.forward(&params, wrong, &pass, &mut tape));
+        invalid(model.forward(short, right, &pass, &mut tape));
+        model.forward(&params, right, &pass, &mut tape).unwrap();
+        let d_y = model.output(&tape).to_vec();
+        let mut backward = |params: &[f64], input, d_y: &[f64], d_params: &mut [f64]| {
+            let grads = Grads::params(d_params);
+            model.backward(params, input, &pass, &mut tape, d_y, grads)
+        };
+        backward(&params, right, &d_y, &mut d_params).unwrap();
+        invalid(backward(&params, wrong, &d_y, &mut d_params));
+        invalid(backward(short, right, &d_y, &mut d_params));
+        invalid(backward(&params, right, &d_y[1..], &mut d_params));
+        invalid(backward(&params, right, &d_y, &mut d_params[1..]));
+    }
+
+    #[test]
+    fn lengths_that_are_not_the_models_are_errors_in_every_family() {
+        let dag = DagNN::new(&DagSpec::new(2, 1, 1, "tanh"), &[0, 1, 2], &[2, 2, 3]).unwrap();
+        refuses(&dag, &vec![0.5; 4], &vec![0.5; 3]);
+        let layers = "features = 34\nlayers = [{ kind = \"gcn\", out = 2 }]";
+        let spec: GraphSpec = toml::from_str(layers).unwrap();
+        let network = GraphNetwork::new(&spec).unwrap();
+        let graph = karate_club().unwrap().batch.graph().clone();
+        let wide = |width: usize| {
+            let values = vec![1.0; 34 * width];
+            GraphBatch::dense(graph.clone(), width, values).unwrap()
+        };
+        refuses(&network, &wide(34), &wide(1));
+        let text = "channels = 2\nkernels = 3\nperception = [9, 8, 4, 2]\n\
+                    update = [14, 12, 9, 5, 3, 2]\nsteps = 2";
+        let automaton = LogicCa::new(toml::from_str(text).unwrap(), 3).unwrap();
+        let batch = |values: usize| LogicBatch {
+            state: vec![0.5; values],
+            batch: 1,
+            height: 3,
+            width: 4,
+            fire: None,
+        };
+        refuses(&automaton, &batch(24), &batch(23));
     }
 }

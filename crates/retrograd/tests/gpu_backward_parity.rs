@@ -119,8 +119,10 @@ fn test_gpu_numerical_gradient_check() {
     let mut tape = Default::default();
     let mut wide = subject.params.clone();
     let mut loss = |params: &[f64], x: &Vec<f64>| {
-        network.forward(params, x, &pass, &mut tape);
-        Loss::Mse.evaluate(network.output(&tape), &subject.target, None)
+        network.compute_forward(params, x, &pass, &mut tape);
+        Loss::Mse
+            .evaluate(network.output(&tape), &subject.target, None)
+            .unwrap()
     };
     let h = 1e-5;
     // h² times a third derivative of order 10², and the rounding of two losses of order 1.
@@ -250,10 +252,10 @@ fn test_gpu_backward_wide_layer() {
     let (mut tape, pass) = (Default::default(), Pass::training(key()).reference());
     let wide = |v: &[f32]| -> Vec<f64> { v.iter().map(|&v| f64::from(v)).collect() };
     let (params, x, d_y) = (wide(&params), wide(&x), wide(&d_y));
-    network.forward(&params, &x, &pass, &mut tape);
+    network.compute_forward(&params, &x, &pass, &mut tape);
     let (mut d_params, mut d_x) = (vec![0.0; params.len()], vec![0.0; x.len()]);
     let grads = Grads::both(&mut d_params, &mut d_x);
-    network.backward(&params, &x, &pass, &mut tape, &d_y, grads);
+    network.compute_backward(&params, &x, &pass, &mut tape, &d_y, grads);
     let largest = |v: &[f64]| v.iter().fold(0.0_f64, |a, v| a.max(v.abs()));
     let u = 2.0_f64.powi(-24);
     // The basis: some 30 roundings of numbers up to 5 (the place in the grid) for values up to 1;

@@ -165,6 +165,8 @@ fn rings() -> GraphSet {
         classes: (0..40).map(|g| g % 2).collect(),
         class_names: vec!["a".into(), "b".into()],
         targets: Vec::new(),
+        scaling: [0.0, 1.0],
+        names: None,
         graphs,
     }
 }
@@ -224,9 +226,9 @@ fn a_pass_through_a_dag_allocates_nothing() {
     let (pass, mut tape) = (Pass::inference(), DagTape::default());
     retrograd::parallel::with_threads(1, || {
         let mut pass_through = || {
-            dag.forward(&params, &x, &pass, &mut tape);
+            dag.compute_forward(&params, &x, &pass, &mut tape);
             let grads = Grads::params(&mut d_params);
-            dag.backward(&params, &x, &pass, &mut tape, &d_output, grads);
+            dag.compute_backward(&params, &x, &pass, &mut tape, &d_output, grads);
         };
         pass_through();
         let before = COUNT.get();

@@ -12,7 +12,8 @@ use retrograd::family::draft::{self, InitOptions, Place};
 use crate::exit::{Outcome, Result};
 use crate::log::plain;
 
-/// Writes an experiment file for your own data: a table, a folder of images, or a graph.
+/// Writes an experiment file for your own data: a table, a folder of images, a graph, or a folder of
+/// graphs.
 ///
 /// It looks at the data, chooses what to predict and a small network that fits, says why, and
 /// writes a file with comments, to be changed as you like. Nothing is trained.
@@ -22,31 +23,42 @@ Examples:
   retrograd init wine.csv --target quality
   retrograd init rows.csv.gz --target price
   retrograd init micrographs/
+  retrograd init micrographs/ --bin 2
   retrograd init edges.csv --features features.csv --labels labels.csv
   retrograd init friends.csv --links
+  retrograd init club.graphml --target team
+  retrograd init molecules/ --labels boiling-points.csv
 
 A table has a row per sample, with commas, semicolons, tabs, bars or blanks
 between the fields; - is one from standard input. Images are MRC, PNG, TIFF or NPY; files named odd and even, or
 noisy and clean, are taken in pairs, others alone. Edges are two columns of nodes,
 by number or by name; features and labels have a row per node, in order or
-beside its name. Links are predicted from the edges alone, or with features.")]
+beside its name. Links are predicted from the edges alone, or with features.
+GraphML and GML have attributes instead. A folder of graphs has a file for each
+(GraphML, GML, or a list of edges) or TUDataset's text; what is predicted is an
+attribute of the graphs (--target), stands in a table beside the files' names
+(--labels), or names the folder within the folder.")]
 pub struct InitArgs {
-    /// A table, a folder of images, or a table of edges.
+    /// A table, a folder of images, a table of edges, GraphML or GML, or a folder of graphs.
     #[arg(value_name = "DATA")]
     data: PathBuf,
-    /// Tables: the column to predict.
+    /// Tables: the column to predict. Graphs: the attribute of nodes, or of graphs.
     #[arg(long, value_name = "COLUMN")]
     target: Option<String>,
-    /// Tables: what the column is, if not what its values suggest.
-    #[arg(long, value_name = "TASK", requires = "target")]
+    /// What is predicted, if not what its values suggest.
+    #[arg(long, value_name = "TASK")]
     task: Option<TaskArg>,
     /// Tables: a Kolmogorov-Arnold network, whose formula `retrograd explain` says.
     #[arg(long, requires = "target")]
     kan: bool,
+    /// Images: N × N pixels become one.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
+    bin: Option<u64>,
     /// Graphs: a row of numbers per node, CSV or NPY; may be left out.
     #[arg(long, value_name = "FILE", conflicts_with = "target")]
     features: Option<PathBuf>,
-    /// Graphs: a class per node, numbers or text, CSV or NPY.
+    /// Graphs: a class per node, numbers or text, CSV or NPY; of a folder, a table of files and what
+    /// they are.
     #[arg(long, value_name = "FILE", conflicts_with = "target")]
     labels: Option<PathBuf>,
     /// Graphs: predict which nodes are linked.
@@ -91,6 +103,7 @@ pub fn run(args: InitArgs) -> Result {
                 TaskArg::Classification => TaskKind::Classification,
             }),
             kan: args.kan,
+            bin: args.bin.map(|bin| bin as usize),
             features: args.features,
             labels: args.labels,
             links: args.links,

@@ -41,6 +41,12 @@ pub struct RunArgs {
     /// For images: the inputs are odd and even halves, alternately; their correlation is printed.
     #[arg(long)]
     pub halves: bool,
+    /// For images: N × N pixels become one; as in training where nothing is said.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub bin: Option<u64>,
+    /// For images: TIFFs of 32-bit floats, whatever numbers the inputs have.
+    #[arg(long)]
+    pub float: bool,
     /// For images: memory for the tiles that are computed at a time.
     #[arg(long, value_name = "MIB", default_value_t = 1024,
           value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
@@ -78,6 +84,8 @@ pub fn run(args: RunArgs) -> Result {
         keep: args.keep,
         reference: args.reference,
         halves: args.halves,
+        bin: args.bin.map(|bin| bin as usize),
+        float: args.float,
         memory_mib: args.memory_mib,
         steps: args.steps,
         size: args.size,

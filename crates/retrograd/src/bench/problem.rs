@@ -73,8 +73,8 @@ pub fn problem<M: Model>(
     );
 
     let mut tape = Default::default();
-    model.forward(&params, &example.input, &Pass::inference(), &mut tape);
-    let value = loss.evaluate(model.output(&tape), &example.target, None);
+    model.compute_forward(&params, &example.input, &Pass::inference(), &mut tape);
+    let value = loss.compute(model.output(&tape), &example.target, None);
     put("loss/inference", vec![value]);
     let mut stepper = Stepper::new(model, params, optimizer);
     let mut losses = Vec::new();

@@ -47,8 +47,9 @@ pub enum Sources {
 
 impl Method {
     /// Opens the files of a scene; several scenes where files hold several sections.
-    pub fn open(self, sources: &Sources, spool: &Arc<Spool>) -> Result<Vec<Scene>> {
-        let open = |path: &Path| ImageFile::open(path, spool).map(Arc::new);
+    /// `bin` × `bin` of their pixels become one.
+    pub fn open(self, sources: &Sources, bin: usize, spool: &Arc<Spool>) -> Result<Vec<Scene>> {
+        let open = |path: &Path| ImageFile::open(path, spool)?.binned(bin).map(Arc::new);
         match (self, sources) {
             (Method::Noise2void, Sources::Single(path)) => self.scenes(open(path)?, None),
             (Method::Noise2noise, Sources::Frames(path)) => {
@@ -430,7 +431,7 @@ mod tests {
         assert!(frames(file(0.0, 1)).is_err());
         assert!(
             Method::Noise2void
-                .open(&Sources::Frames("x.mrc".into()), &Spool::new().unwrap())
+                .open(&Sources::Frames("x.mrc".into()), 1, &Spool::new().unwrap())
                 .unwrap_err()
                 .to_string()
                 .contains("single images")

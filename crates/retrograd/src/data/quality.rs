@@ -6,6 +6,7 @@
 //!   (σ = 1.5) that lie wholly in the image, K₁ = 0.01, K₂ = 0.03, variances over n: what
 //!   scikit-image computes with `gaussian_weights=True, sigma=1.5, use_sample_covariance=False`.
 //!   The formula stands in [`loss_image`](crate::loss_image).
+//! - **RMSE** and **R²** = 1 − Σ (x − r)² / Σ (r − r̄)², in the reference's own units.
 //! - **Odd/even correlation**: Pearson's r of two images. Denoising the two halves of a movie
 //!   separately should raise it: the noise of the halves is independent, so what they share is
 //!   signal (or a bias common to both, which no measure without a reference can see).
@@ -24,6 +25,10 @@ pub struct Quality {
     pub ssim: Option<f64>,
     /// Pearson's correlation; 0 where one of the two is constant.
     pub correlation: f64,
+    /// The root of the mean square error, in the reference's units.
+    pub rmse: f64,
+    /// The share of the reference's variance that is explained; 0 where it has none.
+    pub r2: f64,
 }
 
 /// Rows that are compared at a time.
@@ -155,10 +160,16 @@ pub fn compare(
         }
         Some(sum / places as f64)
     };
+    let spread = moments.deviations[1];
     Ok(Quality {
         psnr: psnr_of(&moments, range),
         ssim,
         correlation: moments.correlation(),
+        rmse: (moments.squared_error / moments.count).sqrt(),
+        r2: match spread > 0.0 {
+            true => 1.0 - moments.squared_error / spread,
+            false => 0.0,
+        },
     })
 }
 
@@ -205,6 +216,17 @@ mod tests {
             "{}",
             quality.correlation
         );
+        // numpy: ((n − r)²).mean() ** 0.5 and 1 − ((n − r)²).sum() / ((r − r.mean())²).sum().
+        assert!(
+            (quality.rmse - 23.234_476_557_497_5).abs() < 1e-10,
+            "{}",
+            quality.rmse
+        );
+        assert!(
+            (quality.r2 - 0.837_108_660_452_845_4).abs() < 1e-12,
+            "{}",
+            quality.r2
+        );
     }
 
     #[test]
@@ -219,5 +241,6 @@ mod tests {
         assert!(compare((&noisy, 0), (&other, 0), None).is_err());
         let tiny = compare((&other, 0), (&other, 0), None).unwrap();
         assert_eq!((tiny.ssim, tiny.correlation), (None, 0.0));
+        assert_eq!((quality.rmse, quality.r2, tiny.r2), (0.0, 1.0, 0.0));
     }
 }

@@ -240,6 +240,8 @@ fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>
 
 /// The share for validation where the experiment says nothing.
 const VALIDATION: f64 = 0.2;
+/// Training rows beyond which statistics that are only looked at come from a part of them.
+const MANY_ROWS: usize = 100_000;
 
 /// Data ready for training.
 #[derive(Clone, Debug)]
@@ -313,7 +315,7 @@ impl DataSpec {
             test,
         } = spec.split(&source, &usable, seed, &mut notes)?;
         let preparation = match &source {
-            Source::Table(table) => Preparation::fit_table(spec, table, &usable, &training)?,
+            Source::Table(table) => Preparation::fit_table(spec, table, &usable, &training, None)?,
             Source::Arrays(arrays) => Preparation::fit_arrays(spec, arrays, &training)?,
         };
         let train = preparation.apply(&source, &training)?;
@@ -362,7 +364,8 @@ impl DataSpec {
     }
 
     /// What training would learn from a table that is read already, and its parts: what
-    /// [`DataSpec::load`] does, without the samples.
+    /// [`DataSpec::load`] does, without the samples. The statistics of numbers are those of some
+    /// 100,000 rows.
     pub(crate) fn fit(&self, table: Table, seed: u64) -> Result<(Preparation, Parts, Table)> {
         self.check()?;
         let usable = training_rows(self, &table)?;
@@ -371,7 +374,14 @@ impl DataSpec {
         let Source::Table(table) = source else {
             unreachable!("a table");
         };
-        let preparation = Preparation::fit_table(self, &table, &usable, &parts.train)?;
+        let thinned = (parts.train.len() > MANY_ROWS).then(|| {
+            let every = parts.train.len() / MANY_ROWS + 1;
+            let rows = parts.train.iter().step_by(every).copied();
+            rows.collect::<Vec<_>>()
+        });
+        let (usable, training) = (&usable, &parts.train);
+        let preparation =
+            Preparation::fit_table(self, &table, usable, training, thinned.as_deref())?;
         Ok((preparation, parts, table))
     }
 

@@ -29,6 +29,8 @@ pub struct DenoiseDataSpec {
     pub frames: Vec<PathBuf>,
     /// Generated images instead of files.
     pub generate: Option<GenerateImages>,
+    /// So many by so many pixels become one.
+    pub bin: usize,
     /// The side of a patch.
     pub patch: usize,
     /// Whether patches are flipped and turned.
@@ -51,6 +53,7 @@ impl Default for DenoiseDataSpec {
             targets: Vec::new(),
             frames: Vec::new(),
             generate: None,
+            bin: 1,
             patch: 64,
             augment: true,
             validation: 0.2,
@@ -108,6 +111,9 @@ impl DenoiseDataSpec {
         if spec.patch == 0 {
             return Err(Error::invalid("data.patch", 0, "at least 1"));
         }
+        if spec.bin == 0 {
+            return Err(Error::invalid("data.bin", 0, "at least 1"));
+        }
         if spec.steps_per_epoch == Some(0) {
             return Err(Error::invalid("data.steps_per_epoch", 0, "at least 1"));
         }
@@ -118,6 +124,13 @@ impl DenoiseDataSpec {
     pub(super) fn open(&self, experiment: &Experiment) -> Result<Vec<Sample>> {
         let files = [&self.inputs, &self.targets, &self.frames];
         if let Some(generate) = &self.generate {
+            if self.bin != 1 {
+                return Err(Error::invalid(
+                    "data.bin",
+                    self.bin,
+                    "1 for generated images",
+                ));
+            }
             if files.iter().any(|f| !f.is_empty()) {
                 return Err(Error::invalid(
                     "[data]",
@@ -167,7 +180,7 @@ impl DenoiseDataSpec {
             .iter()
             .map(|sources| {
                 Ok(Sample {
-                    scenes: self.method.open(sources, &spool)?,
+                    scenes: self.method.open(sources, self.bin, &spool)?,
                     clean: None,
                 })
             })

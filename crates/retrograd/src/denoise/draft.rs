@@ -38,7 +38,10 @@ const WEAK: f64 = 0.2;
 /// Looks at a folder and drafts its experiment.
 pub(super) fn draft(options: &InitOptions, place: &Place) -> Result<Option<Draft>> {
     let folder = &options.data;
-    if !folder.is_dir() {
+    // Labels and targets of a folder are those of graphs.
+    let graphs = options.labels.is_some() || options.target.is_some();
+    if !folder.is_dir() || crate::graph::takes(folder) || (graphs && images_in(folder)?.is_empty())
+    {
         return Ok(None);
     }
     for (option, given) in [
@@ -46,6 +49,8 @@ pub(super) fn draft(options: &InitOptions, place: &Place) -> Result<Option<Draft
         ("--features", options.features.is_some()),
         ("--labels", options.labels.is_some()),
         ("--links", options.links),
+        ("--kan", options.kan),
+        ("--task", options.task.is_some()),
     ] {
         if given {
             let folder = folder.display();
@@ -55,10 +60,10 @@ pub(super) fn draft(options: &InitOptions, place: &Place) -> Result<Option<Draft
             ));
         }
     }
-    folder_of_images(folder, place).map(Some)
+    folder_of_images(folder, options.bin.unwrap_or(1), place).map(Some)
 }
 
-fn folder_of_images(folder: &Path, place: &Place) -> Result<Draft> {
+fn folder_of_images(folder: &Path, bin: usize, place: &Place) -> Result<Draft> {
     let files = images_in(folder)?;
     let pairing = match Pairing::by_name(folder, &files) {
         Some(pairing) => pairing,
@@ -82,7 +87,7 @@ fn folder_of_images(folder: &Path, place: &Place) -> Result<Draft> {
             },
         },
     };
-    let found = Found::open(&pairing)?;
+    let found = Found::open(&pairing, bin)?;
     let patch = PATCH.min(found.smallest / 8 * 8);
     if patch < SMALLEST {
         let problem = format!(
@@ -295,8 +300,12 @@ struct Found {
     sizes: BTreeSet<(usize, usize)>,
     stacks: usize,
     warnings: Vec<String>,
-    /// The correlation of the first pair, where there are pairs.
+    /// The correlation of the first pair or, without pairs, of neighbouring pixels: the share of the
+    /// variance that is signal.
     correlation: Option<f64>,
+    paired: bool,
+    /// Pixels that become one.
+    bin: usize,
 }
 
 impl Found {
@@ -310,18 +319,22 @@ impl Found {
 
     /// Why that network.
     fn reason(&self) -> String {
-        match self.correlation {
-            Some(r) if r < WEAK => {
-                format!("unet: a weak signal (the first two correlate by {r:.3}) needs a wide view")
-            }
-            Some(r) => format!("simple-cnn: a strong signal (the first two correlate by {r:.3})"),
-            None => "simple-cnn: without pairs the signal can't be measured; unet sees more where \
-                     it is weak"
-                .to_string(),
+        let Some(r) = self.correlation else {
+            return "simple-cnn: the two images differ in size, so the signal can't be measured; \
+                    unet sees more where it is weak"
+                .to_string();
+        };
+        let which = match self.paired {
+            true => "the first two",
+            false => "neighbouring pixels",
+        };
+        match r < WEAK {
+            true => format!("unet: a weak signal ({which} correlate by {r:.3}) needs a wide view"),
+            false => format!("simple-cnn: a strong signal ({which} correlate by {r:.3})"),
         }
     }
 
-    fn open(pairing: &Pairing) -> Result<Self> {
+    fn open(pairing: &Pairing, bin: usize) -> Result<Self> {
         let mut found = Found {
             files: 0,
             images: 0,
@@ -330,11 +343,13 @@ impl Found {
             sizes: BTreeSet::new(),
             stacks: 0,
             warnings: Vec::new(),
-            correlation: first_correlation(pairing)?,
+            correlation: first_correlation(pairing, bin)?,
+            paired: !pairing.targets.is_empty(),
+            bin,
         };
         for (i, path) in pairing.inputs.iter().chain(&pairing.targets).enumerate() {
             // A spool for each: what was unpacked goes with it.
-            let file = ImageFile::open(path, &Spool::new()?)?;
+            let file = ImageFile::open(path, &Spool::new()?)?.binned(bin)?;
             let warnings = file.warnings.iter();
             let named = warnings.map(|w| format!("{}: {w}", path.display()));
             found.warnings.extend(named);
@@ -365,21 +380,23 @@ impl Found {
                 counted(self.files, "file")
             )
         };
-        format!("{of} of {}", some(sizes.iter().map(String::as_str)))
+        let binned = match self.bin {
+            1 => String::new(),
+            bin => format!(" after {bin} × {bin} pixels became one"),
+        };
+        format!("{of} of {}{binned}", some(sizes.iter().map(String::as_str)))
     }
 }
 
-/// How an image correlates with its partner, in their middles.
-fn first_correlation(pairing: &Pairing) -> Result<Option<f64>> {
+/// How an image correlates with its partner, in their middles. Without a partner, how its pixels do
+/// with their neighbours: noise of a pixel is its own, so what neighbours share is signal.
+fn first_correlation(pairing: &Pairing, bin: usize) -> Result<Option<f64>> {
     const LOOKED_AT: usize = 1024;
-    let (Some(a), Some(b)) = (pairing.inputs.first(), pairing.targets.first()) else {
+    let Some(first) = pairing.inputs.first() else {
         return Ok(None);
     };
     let spool = Spool::new()?;
-    let [a, b] = [ImageFile::open(a, &spool)?, ImageFile::open(b, &spool)?];
-    if (a.width, a.height) != (b.width, b.height) {
-        return Ok(None);
-    }
+    let a = ImageFile::open(first, &spool)?.binned(bin)?;
     let (width, height) = (a.width.min(LOOKED_AT), a.height.min(LOOKED_AT));
     let window = Rect {
         x: (a.width - width) / 2,
@@ -387,10 +404,26 @@ fn first_correlation(pairing: &Pairing) -> Result<Option<f64>> {
         width,
         height,
     };
-    let mut pixels = [vec![0.0; window.pixels()], vec![0.0; window.pixels()]];
-    a.read_window(0, window, &mut pixels[0])?;
-    b.read_window(0, window, &mut pixels[1])?;
-    Ok(Some(correlation(&pixels[0], &pixels[1])))
+    let mut pixels = vec![0.0; window.pixels()];
+    a.read_window(0, window, &mut pixels)?;
+    if let Some(second) = pairing.targets.first() {
+        let b = ImageFile::open(second, &spool)?.binned(bin)?;
+        if (a.width, a.height) != (b.width, b.height) {
+            return Ok(None);
+        }
+        let mut others = vec![0.0; window.pixels()];
+        b.read_window(0, window, &mut others)?;
+        return Ok(Some(correlation(&pixels, &others)));
+    }
+    if width < 2 || height < 2 {
+        return Ok(None);
+    }
+    let rows = || pixels.chunks_exact(width);
+    let left: Vec<f32> = rows().flat_map(|row| &row[..width - 1]).copied().collect();
+    let right: Vec<f32> = rows().flat_map(|row| &row[1..]).copied().collect();
+    let [above, below] = [&pixels[..pixels.len() - width], &pixels[width..]];
+    let (across, down) = (correlation(&left, &right), correlation(above, below));
+    Ok(Some((across + down) / 2.0))
 }
 
 /// The lists of a pairing as the file writes them: patterns where two patterns say the same.
@@ -523,6 +556,7 @@ fn text(
          \n\
          [data]\n\
          {sources}\
+         {bin}\
          patch = {patch}\n\
          {validation}\
          # memory_mib = 2048     # images beyond it are streamed from disk; there are {mib} MiB\n\
@@ -533,6 +567,12 @@ fn text(
          loss = \"mse\"\n\
          optimizer = {{ kind = \"adam\", lr = 2e-3 }}\n\
          schedule = {{ kind = \"cosine\" }}\n",
+        bin = match found.bin {
+            1 => String::new(),
+            bin => format!(
+                "bin = {bin}                 # {bin} × {bin} pixels become one, in `run`, too\n"
+            ),
+        },
         reason = found.reason(),
         architecture = found.architecture(),
         file = place.file.display(),

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{DenoiseTask, Denoiser};
+use super::{DenoiseDataSpec, DenoiseTask, Denoiser};
 use crate::data::frc::RingCorrelation;
-use crate::data::image::{ImageFile, Spool};
+use crate::data::image::{Format, ImageFile, Spool};
 use crate::data::quality::{Quality, compare};
 use crate::family::{Console, ExportOptions, Family, RunOptions};
 use crate::train::{Experiment, Session, Summary};
@@ -60,9 +60,10 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
         env!("CARGO_PKG_VERSION"),
         experiment.name
     );
+    let seen = Seen::of(experiment, options)?;
     for (input, output) in inputs.iter().zip(&outputs) {
         // A spool for every file: what was unpacked goes when the file is done.
-        let file = ImageFile::open(input, &Spool::new()?)?;
+        let file = seen.open(input, console)?;
         for warning in &file.warnings {
             console.warn(&format!("{}: {warning}", input.display()));
         }
@@ -82,7 +83,8 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
             reference.display()
         ));
         for (name, path) in [("before", input), ("after", output)] {
-            say_quality(name, &quality(path, reference)?, console);
+            let binned = [seen.before(name), seen.bin];
+            say_quality(name, &quality(path, reference, binned)?, console);
         }
     }
     if options.halves {
@@ -93,10 +95,10 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
                 inputs[1].display()
             ));
             for (name, pair) in [("before", inputs), ("after", outputs)] {
-                let quality = quality(&pair[0], &pair[1])?;
+                let quality = quality(&pair[0], &pair[1], [seen.before(name); 2])?;
                 let correlation = format!("{:.6}", quality.correlation);
                 console.value(&format!("odd/even {name}"), &correlation);
-                say_rings(name, &pair[0], &pair[1], console)?;
+                say_rings(name, &pair[0], &pair[1], seen.before(name), console)?;
             }
         }
     }
@@ -129,6 +131,61 @@ fn with_folders(options: &RunOptions) -> Result<RunOptions> {
     }
     options.inputs = inputs;
     Ok(options)
+}
+
+/// What of a file the network is given: as in training.
+struct Seen {
+    /// Pixels that become one.
+    bin: usize,
+    /// Whether files are movies, whose frames are averaged.
+    movies: bool,
+    /// Whether results are floats, whatever the inputs are.
+    float: bool,
+}
+
+impl Seen {
+    fn of(experiment: &Experiment, options: &RunOptions) -> Result<Self> {
+        let data = DenoiseDataSpec::parse(&experiment.data)?;
+        Ok(Seen {
+            bin: options.bin.unwrap_or(data.bin),
+            movies: !data.frames.is_empty() && data.inputs.is_empty(),
+            float: options.float,
+        })
+    }
+
+    /// How an input is compared with what is as large as a result.
+    fn before(&self, name: &str) -> usize {
+        if name == "before" { self.bin } else { 1 }
+    }
+
+    fn open(&self, path: &Path, console: &mut dyn Console) -> Result<ImageFile> {
+        let mut file = ImageFile::open(path, &Spool::new()?)?;
+        match &mut file.format {
+            Format::Tiff { bits } if self.float => *bits = 32,
+            Format::Png { .. } if self.float => {
+                let kind = format!("{} is a PNG, which has whole numbers", path.display());
+                return Err(Error::refused("--float", kind));
+            }
+            _ => {}
+        }
+        if self.movies && file.sections > 1 {
+            let frames = format!("{} frames to one image, as in training", file.sections);
+            console.value("averaged", &format!("{}: {frames}", path.display()));
+            file = file.averaged();
+        } else if file.sections > 1 {
+            let note = format!("{}: each an image of its own", file.sections);
+            console.value("sections", &format!("{}: {note}", path.display()));
+        }
+        if self.bin != 1 {
+            file = file.binned(self.bin)?;
+            let note = format!(
+                "{0} × {0} pixels to one, {1} × {2}",
+                self.bin, file.width, file.height
+            );
+            console.value("binned", &format!("{}: {note}", path.display()));
+        }
+        Ok(file)
+    }
 }
 
 fn check(options: &RunOptions) -> Result<()> {
@@ -259,18 +316,18 @@ fn output_names(inputs: &[PathBuf], folder: &Path, halves: bool) -> Result<Vec<P
 }
 
 /// The first sections of two files compared.
-fn quality(image: &Path, reference: &Path) -> Result<Quality> {
+fn quality(image: &Path, reference: &Path, [a, b]: [usize; 2]) -> Result<Quality> {
     let spool = Spool::new()?;
-    let image = ImageFile::open(image, &spool)?;
-    let reference = ImageFile::open(reference, &spool)?;
+    let image = ImageFile::open(image, &spool)?.binned(a)?;
+    let reference = ImageFile::open(reference, &spool)?.binned(b)?;
     compare((&image, 0), (&reference, 0), None)
 }
 
 /// Where the Fourier ring correlation of two files falls below 0.5 and 0.143.
-fn say_rings(name: &str, a: &Path, b: &Path, console: &mut dyn Console) -> Result<()> {
+fn say_rings(name: &str, a: &Path, b: &Path, bin: usize, console: &mut dyn Console) -> Result<()> {
     let spool = Spool::new()?;
-    let a = ImageFile::open(a, &spool)?.read_section(0)?;
-    let b = ImageFile::open(b, &spool)?.read_section(0)?;
+    let a = ImageFile::open(a, &spool)?.binned(bin)?.read_section(0)?;
+    let b = ImageFile::open(b, &spool)?.binned(bin)?.read_section(0)?;
     let rings = RingCorrelation::of(&a, &b)?;
     for threshold in [0.5, 0.143] {
         let at = match rings.crossing(threshold) {
@@ -292,4 +349,6 @@ fn say_quality(name: &str, quality: &Quality, console: &mut dyn Console) {
         format!("correlation {name}"),
         format!("{:.6}", quality.correlation),
     );
+    value(format!("RMSE {name}"), crate::train::number(quality.rmse));
+    value(format!("R² {name}"), format!("{:.6}", quality.r2));
 }

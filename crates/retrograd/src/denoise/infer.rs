@@ -197,7 +197,7 @@ impl Denoiser {
         work.input.clear();
         work.input.extend_from_slice(input);
         normalisation.apply(&mut work.input);
-        network.forward(
+        network.compute_forward(
             &self.params,
             &work.input,
             &Pass::inference(),
@@ -234,7 +234,8 @@ impl Denoiser {
     }
 
     /// Denoises every section of a file into a file of the same kind. An MRC file keeps its header
-    /// and gains a label; its pixels become 32-bit floats. `progress` is told the rows done.
+    /// and gains a label; its pixels become 32-bit floats. A TIFF keeps its resolution and
+    /// texts. `progress` is told the rows done.
     pub fn denoise_file(
         &self,
         file: &ImageFile,
@@ -252,7 +253,8 @@ impl Denoiser {
             other => other.clone(),
         };
         let (width, height) = (file.width, file.height);
-        let mut writer = ImageWriter::create(out, width, height, file.sections, &format)?;
+        let writer = ImageWriter::create(out, width, height, file.sections, &format)?;
+        let mut writer = writer.with_tags(&file.tags);
         let mut done = 0;
         for section in 0..file.sections {
             let normalisation = Normalisation::of_file(file, &[section])?;

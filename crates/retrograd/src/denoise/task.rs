@@ -376,11 +376,11 @@ impl Task for DenoiseTask {
             validation.batch(step, &mut self.input, &mut self.target)?;
             let pass = Pass::inference();
             self.network
-                .forward(params, &self.input, &pass, &mut self.tape);
+                .compute_forward(params, &self.input, &pass, &mut self.tape);
             let output = self.network.output(&self.tape);
-            total += f64::from(self.loss.evaluate(output, &self.target, None));
+            total += f64::from(self.loss.compute(output, &self.target, None));
             if let Some(terms) = &mut self.validation_terms {
-                total += terms.evaluate(output, &self.target.values, None);
+                total += terms.compute(output, &self.target.values, None);
             }
             for ((&x, &y), &t) in self.input.iter().zip(output).zip(&self.target.values) {
                 before += math::powi(f64::from(x - t), 2);
@@ -399,10 +399,12 @@ impl Task for DenoiseTask {
         let part = match figure.split('_').next()? {
             "train" => "training patches",
             "validation" | "gain" => "validation patches",
-            "psnr" | "ssim" | "odd" | "frc" | "resolution" => match self.shown_is_validation {
-                true => return Some(MeasuredOn::part("validation", Some((1, "images")))),
-                false => return Some(MeasuredOn::part("training", Some((1, "images")))),
-            },
+            "psnr" | "ssim" | "rmse" | "r2" | "odd" | "frc" | "resolution" => {
+                match self.shown_is_validation {
+                    true => return Some(MeasuredOn::part("validation", Some((1, "images")))),
+                    false => return Some(MeasuredOn::part("training", Some((1, "images")))),
+                }
+            }
             _ => return None,
         };
         Some(MeasuredOn::part(part, None))
@@ -490,11 +492,15 @@ impl Task for DenoiseTask {
                 let quality = compare((&image, 0), (&reference, 0), None)?;
                 put(&format!("psnr_{name}"), quality.psnr);
                 put(&format!("ssim_{name}"), quality.ssim.unwrap_or(f64::NAN));
+                put(&format!("rmse_{name}"), quality.rmse);
+                put(&format!("r2_{name}"), quality.r2);
                 rows.push(vec![
                     name.to_string(),
                     format!("{:.2}", quality.psnr),
                     quality.ssim.map_or("–".to_string(), |s| format!("{s:.4}")),
                     format!("{:.4}", quality.correlation),
+                    crate::train::number(quality.rmse),
+                    format!("{:.4}", quality.r2),
                 ]);
             }
             panels.push(("clean", clean.clone()));
@@ -523,11 +529,14 @@ impl Task for DenoiseTask {
             curves = Some(rings);
             for (name, value) in [("odd/even, before", before), ("odd/even, after", after)] {
                 let dash = "–".to_string();
+                let correlation = format!("{value:.4}");
                 rows.push(vec![
                     name.to_string(),
                     dash.clone(),
+                    dash.clone(),
+                    correlation,
+                    dash.clone(),
                     dash,
-                    format!("{value:.4}"),
                 ]);
             }
         }
@@ -560,10 +569,11 @@ impl Task for DenoiseTask {
         if !rows.is_empty() {
             findings.figures.push(Figure {
                 title: "Quality".to_string(),
-                caption: "Compared with the clean image, and between halves, where there are any."
+                caption: "Compared with the clean image, and between halves, where there are any. \
+                          RMSE in the images' own units."
                     .to_string(),
                 content: Content::Table {
-                    header: ["", "PSNR, dB", "SSIM", "correlation"]
+                    header: ["", "PSNR, dB", "SSIM", "correlation", "RMSE", "R²"]
                         .map(String::from)
                         .to_vec(),
                     rows,

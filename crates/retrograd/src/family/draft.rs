@@ -12,7 +12,7 @@ pub type MakeDraft = fn(&InitOptions, &Place) -> Result<Option<Draft>>;
 /// A user's data, and what was said about it.
 #[derive(Clone, Debug, Default)]
 pub struct InitOptions {
-    /// A table, a folder of images, or a table of edges.
+    /// A table, a folder of images, a graph, or a folder of graphs.
     pub data: PathBuf,
     /// Tables: the column to predict.
     pub target: Option<String>,
@@ -20,6 +20,8 @@ pub struct InitOptions {
     pub task: Option<TaskKind>,
     /// Tables: a network of KAN layers.
     pub kan: bool,
+    /// Images: so many by so many pixels become one.
+    pub bin: Option<usize>,
     /// Graphs: a row of numbers per node.
     pub features: Option<PathBuf>,
     /// Graphs: a class per node.

@@ -165,8 +165,8 @@ impl<M: Recorded + 'static> Accelerator<M> for GpuTrainer<M> {
             None => self.network.bring_gradients(x, target, loss, &options)?,
             Some(terms) => {
                 let evaluate = |y: &[f32], d_y: &mut [f32]| {
-                    let value = f64::from(loss.evaluate(y, target, Some(d_y)));
-                    value + terms.evaluate(y, &target.values, Some(d_y))
+                    let value = f64::from(loss.compute(y, target, Some(d_y)));
+                    value + terms.compute(y, &target.values, Some(d_y))
                 };
                 self.network
                     .bring_gradients_through(x, &options, evaluate)?

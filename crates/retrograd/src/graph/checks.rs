@@ -322,12 +322,12 @@ fn hubs_give_the_same_bits_on_1_2_and_7_threads_and_in_ten_runs() {
         let run = |threads: usize| {
             parallel::with_threads(threads, || {
                 let mut tape = GraphTape::default();
-                network.forward(&params, &batch, &pass, &mut tape);
+                network.compute_forward(&params, &batch, &pass, &mut tape);
                 let y = network.output(&tape).to_vec();
                 let mut d_params = vec![0.0; params.len()];
                 let mut d_input = vec![0.0; x.len()];
                 let grads = Grads::both(&mut d_params, &mut d_input);
-                network.backward(&params, &batch, &pass, &mut tape, &y, grads);
+                network.compute_backward(&params, &batch, &pass, &mut tape, &y, grads);
                 [y, d_params, d_input].map(|v| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>())
             })
         };
@@ -363,7 +363,7 @@ fn the_fused_step_follows_the_trajectory_of_gradient_then_update() {
             .forward_batch(std::slice::from_ref(&batch), &pass)
             .unwrap();
         let mut d_y = vec![0.0; y.len()];
-        let loss = Loss::CrossEntropy.evaluate(&y, &target, Some(&mut d_y));
+        let loss = Loss::CrossEntropy.compute(&y, &target, Some(&mut d_y));
         plain.backward_batch(&d_y, &pass).unwrap();
         plain.step(0.01).unwrap();
         let other = fused
@@ -494,12 +494,12 @@ fn a_graph_without_edges_or_with_one_node_is_defined() {
         network.check(&batch).unwrap();
         let params = network.init(0);
         let mut tape = GraphTape::default();
-        network.forward(&params, &batch, &Pass::inference(), &mut tape);
+        network.compute_forward(&params, &batch, &Pass::inference(), &mut tape);
         let y = network.output(&tape).to_vec();
         assert!(y.iter().all(|v| v.is_finite()), "{json}");
         let mut d = vec![0.0; params.len()];
         let pass = Pass::inference();
-        network.backward(&params, &batch, &pass, &mut tape, &y, Grads::params(&mut d));
+        network.compute_backward(&params, &batch, &pass, &mut tape, &y, Grads::params(&mut d));
         assert!(d.iter().all(|v| v.is_finite()), "{json}");
     }
 }

@@ -132,7 +132,7 @@ fn nothing_is_searched_in_a_graph_of_100_000_edges_at_one_hub() {
     let batch = GraphBatch::dense(graph.clone(), 1, vec![1.0; nodes]).unwrap();
     let mut tape = GraphTape::default();
     let params = network.init(0);
-    network.forward(&params, &batch, &Pass::inference(), &mut tape);
+    network.compute_forward(&params, &batch, &Pass::inference(), &mut tape);
     let mut pairs = Vec::new();
     negative_pairs(&graph, 100_000, Key::new(0), &mut pairs);
     assert!(pairs.iter().all(|p| !graph.has_edge(p[0], p[1])));

@@ -33,6 +33,7 @@ pub use crate::layer::LayerSpec;
 pub use batch::{Features, GraphBatch, NodeValues};
 pub use dag::FAMILY as DAG_FAMILY;
 pub use dag::{DagNN, DagSpec, DagTape};
+pub(crate) use draft::takes;
 pub use family::FAMILY;
 pub use network::{GraphNetwork, GraphTape};
 pub use ops::propagate_mean;

@@ -282,7 +282,7 @@ impl Model for GraphNetwork {
         self.layers().init(seed, stream)
     }
 
-    fn forward<T: Scalar>(
+    fn compute_forward<T: Scalar>(
         &self,
         params: &[T],
         batch: &GraphBatch<T>,
@@ -297,7 +297,7 @@ impl Model for GraphNetwork {
         self.layers().output(tape)
     }
 
-    fn backward<T: Scalar>(
+    fn compute_backward<T: Scalar>(
         &self,
         params: &[T],
         batch: &GraphBatch<T>,
@@ -311,7 +311,7 @@ impl Model for GraphNetwork {
             .backward(params, input, pass, tape, d_output, grads);
     }
 
-    fn backward_then<T: Scalar>(
+    fn compute_backward_then<T: Scalar>(
         &self,
         params: &mut [T],
         batch: &GraphBatch<T>,
@@ -351,8 +351,12 @@ impl Model for GraphNetwork {
         true
     }
 
-    fn check_input(&self, input: &GraphBatch<f32>) -> Result<()> {
+    fn check_input<T: Scalar>(&self, input: &GraphBatch<T>) -> Result<()> {
         self.check(input)
+    }
+
+    fn output_values<T: Scalar>(&self, input: &GraphBatch<T>) -> Option<usize> {
+        Some(self.output_rows(input) * self.output_width())
     }
 
     fn row_width(&self) -> Option<usize> {

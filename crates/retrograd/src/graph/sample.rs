@@ -303,7 +303,7 @@ mod tests {
             let output = |batch: &GraphBatch<f32>| {
                 network.check(batch).unwrap();
                 let mut tape = GraphTape::default();
-                network.forward(&params, batch, &Pass::inference(), &mut tape);
+                network.compute_forward(&params, batch, &Pass::inference(), &mut tape);
                 network.output(&tape).to_vec()
             };
             let seeds = [7, 3];

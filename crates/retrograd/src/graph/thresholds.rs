@@ -159,10 +159,10 @@ where
     let pass = Pass::training(Key::new(0).purpose("step"));
     let mut d_output = Vec::new();
     Ok(prepared(move || {
-        model.forward(&params, &input, &pass, &mut tape);
+        model.compute_forward(&params, &input, &pass, &mut tape);
         d_output.resize(model.output(&tape).len(), 0.1);
         let grads = Grads::both(&mut d_params, &mut d_input);
-        model.backward(&params, &input, &pass, &mut tape, &d_output, grads);
+        model.compute_backward(&params, &input, &pass, &mut tape, &d_output, grads);
     }))
 }
 

@@ -147,7 +147,7 @@ impl GraphTransformNet {
         self.network.check(batch)?;
         let mut tape = GraphTape::default();
         self.network
-            .forward(&self.stepper.params, batch, &Pass::inference(), &mut tape);
+            .compute_forward(&self.stepper.params, batch, &Pass::inference(), &mut tape);
         let layers = &self.network.spec().layers;
         let pooled = layers.contains(&LayerSpec::mean_pool());
         let last = layers.len() - if pooled { 3 } else { 2 };
@@ -181,7 +181,7 @@ impl GraphTransformNet {
         let (network, params) = (&self.network, &self.stepper.params[..]);
         parallel::for_each_mut(&mut self.groups, true, |_, group| {
             let batch = group.batch.as_ref().expect("set above");
-            network.forward(params, batch, pass, &mut group.tape);
+            network.compute_forward(params, batch, pass, &mut group.tape);
         });
         let outputs = self.groups.iter().map(|g| network.output(&g.tape));
         Ok(outputs.flatten().copied().collect())
@@ -214,7 +214,7 @@ impl GraphTransformNet {
             group.grads.resize(params.len(), 0.0);
             let batch = group.batch.as_ref().expect("set by forward_batch");
             let grads = Grads::params(&mut group.grads);
-            network.backward(params, batch, pass, &mut group.tape, &group.d_output, grads);
+            network.compute_backward(params, batch, pass, &mut group.tape, &group.d_output, grads);
         });
         for group in &self.groups {
             for (total, &g) in self.stepper.grads.iter_mut().zip(&group.grads) {

@@ -190,7 +190,7 @@ fn infer(device: BenchDevice, sizes: &[usize], batch: usize) -> crate::Result<Pr
     let flops = Some(forward_flops(sizes, batch));
     Ok(Prepared {
         step: Box::new(move || {
-            model.forward(&params, &input, &pass, &mut tape);
+            model.compute_forward(&params, &input, &pass, &mut tape);
             std::hint::black_box(model.output(&tape));
         }),
         flops,

@@ -293,9 +293,9 @@ fn fit_masked(
         params,
         network.layout(),
         |params: &[f64], grad: &mut [f64]| {
-            network.forward(params, input, &pass, &mut tape);
-            let loss = Loss::Mse.evaluate(network.output(&tape), goal, Some(&mut d_output));
-            network.backward(
+            network.compute_forward(params, input, &pass, &mut tape);
+            let loss = Loss::Mse.compute(network.output(&tape), goal, Some(&mut d_output));
+            network.compute_backward(
                 params,
                 input,
                 &pass,

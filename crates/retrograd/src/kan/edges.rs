@@ -96,7 +96,7 @@ impl<'a> Layers<'a> {
         let input = x.to_vec();
         let mut tape = NetworkTape::default();
         self.network
-            .forward(params, &input, &Pass::inference(), &mut tape);
+            .compute_forward(params, &input, &Pass::inference(), &mut tape);
         let mut values: Vec<Vec<f32>> = self
             .at
             .iter()

@@ -40,10 +40,7 @@ pub(crate) fn explain(
     // Tuned to say what the network says.
     let said = network.predict(params, &x)?;
     symbolic.refine(&cast::<f32, f64>(&x), &cast::<f32, f64>(&said), REFINED);
-    let names = Names {
-        inputs: preparation.input_names(),
-        outputs: output_names(preparation, network.output_len()),
-    };
+    let names = Names::of(preparation, network.output_len());
     let terms = terms(preparation, &names.inputs);
     let mut text = String::new();
     for (i, name) in names.outputs.iter().enumerate() {
@@ -83,20 +80,6 @@ pub(crate) fn explain(
         console.value("written", &path.display());
     }
     Ok(())
-}
-
-/// What is predicted, by the user's words.
-fn output_names(preparation: &Preparation, outputs: usize) -> Vec<String> {
-    match &preparation.target {
-        TargetRule::Values { names, .. } if names.len() == outputs => names.clone(),
-        TargetRule::Classes { labels, .. } if labels.names.len() == outputs => labels
-            .names
-            .iter()
-            .map(|label| format!("logit({label})"))
-            .collect(),
-        TargetRule::Classes { labels, .. } => vec![format!("logit({})", labels.names[1])],
-        TargetRule::Values { .. } => (1..=outputs).map(|i| format!("y{i}")).collect(),
-    }
 }
 
 /// What stands for every input in the formula: its column, normalised as the network sees it.

@@ -286,7 +286,7 @@ impl FrozenKan {
     ) -> Result<(f64, f64, f64)> {
         network.check_batch(x)?;
         let mut tape = Default::default();
-        network.forward(params, &x.to_vec(), &Pass::inference(), &mut tape);
+        network.compute_forward(params, &x.to_vec(), &Pass::inference(), &mut tape);
         let exact = network.output(&tape);
         let mut y = vec![0.0; self.outputs()];
         let (mut largest, mut squares, mut scale) = (0.0_f64, 0.0, 0.0_f64);

@@ -55,4 +55,5 @@ pub use plot::{PlotOptions, plot_png, plot_svg};
 pub use prune::{EdgeMask, Pruned, prune};
 pub use symbolic::{Candidate, Function, LIBRARY, fit_all, fit_function};
 pub use symbolic_network::{SymbolicEdge, SymbolicNetwork, SymbolicOptions};
-pub use task::{network_figure, task, task_of_run, trained_kan, write_pictures};
+pub(crate) use task::network_figure;
+pub use task::{task, task_of_run, trained_kan, write_pictures};

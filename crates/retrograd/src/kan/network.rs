@@ -215,7 +215,7 @@ impl KanNetwork {
         self.single.resize(inputs, 0.0);
         self.single.copy_from_slice(x);
         let pass = Pass::inference();
-        self.network.forward(
+        self.network.compute_forward(
             &self.stepper.params,
             &self.single,
             &pass,
@@ -229,7 +229,7 @@ impl KanNetwork {
     pub fn forward_batch(&mut self, x: &[f32]) -> Result<&[f32]> {
         self.take_batch(x)?;
         let pass = Pass::training(Key::new(0));
-        self.network.forward(
+        self.network.compute_forward(
             &self.stepper.params,
             &self.batch,
             &pass,
@@ -252,7 +252,7 @@ impl KanNetwork {
         }
         self.d_input.resize(self.batch.len(), 0.0);
         let pass = Pass::training(Key::new(0));
-        self.network.backward(
+        self.network.compute_backward(
             &self.stepper.params,
             &self.batch,
             &pass,

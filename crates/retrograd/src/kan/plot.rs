@@ -2,7 +2,9 @@
 //! it matters. As SVG, and the same lines as PNG.
 
 use super::edges::{Edge, EdgeImportance, Layers, curve};
+use crate::data::Preparation;
 use crate::data::image::encode_png;
+use crate::data::prepare::TargetRule;
 use crate::math;
 use crate::network::Network;
 use crate::{Error, Result};
@@ -29,6 +31,30 @@ impl Default for PlotOptions {
 pub(crate) struct Names {
     pub inputs: Vec<String>,
     pub outputs: Vec<String>,
+}
+
+impl Names {
+    /// Columns, and what is predicted, by the user's words.
+    pub(crate) fn of(preparation: &Preparation, outputs: usize) -> Self {
+        Names {
+            inputs: preparation.input_names(),
+            outputs: output_names(preparation, outputs),
+        }
+    }
+}
+
+/// What is predicted, by the user's words.
+fn output_names(preparation: &Preparation, outputs: usize) -> Vec<String> {
+    match &preparation.target {
+        TargetRule::Values { names, .. } if names.len() == outputs => names.clone(),
+        TargetRule::Classes { labels, .. } if labels.names.len() == outputs => labels
+            .names
+            .iter()
+            .map(|label| format!("logit({label})"))
+            .collect(),
+        TargetRule::Classes { labels, .. } => vec![format!("logit({})", labels.names[1])],
+        TargetRule::Values { .. } => (1..=outputs).map(|i| format!("y{i}")).collect(),
+    }
 }
 
 /// Room below the inputs for their names, which lean so that they don't meet.

@@ -20,9 +20,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::plot::{Names, plot_named};
 use super::{Discover, GridSchedule, KanConfig, PlotOptions, discover, plot_png, plot_svg};
 use crate::budget::{self, Demand, product};
-use crate::data::{Batches, Dataset, Targets, write_whole};
+use crate::data::{Batches, Dataset, Preparation, Targets, write_whole};
 use crate::network::{Base, LayerSpec, Network, Outside, Sparsity};
 use crate::rng::Key;
 use crate::train::{
@@ -34,14 +35,28 @@ use crate::{Error, Result};
 /// Samples in a batch where the experiment says nothing.
 const BATCH: usize = 64;
 
-/// The picture of a network of KAN layers for a report; none for other networks.
-pub fn network_figure(network: &Network, params: &[f32], x: &[f32]) -> Option<Figure> {
-    let svg = plot_svg(network, params, x, &PlotOptions::default()).ok()?;
+/// The picture of a network of KAN layers for a report, with the names of columns where they are
+/// known; none for other networks.
+pub(crate) fn network_figure(
+    network: &Network,
+    params: &[f32],
+    x: &[f32],
+    preparation: Option<&Preparation>,
+) -> Option<Figure> {
+    let options = PlotOptions::default();
+    let names = preparation.map(|preparation| Names::of(preparation, network.output_len()));
+    let svg = match names.filter(|names| names.inputs.len() == network.input_len()) {
+        Some(names) => plot_named(network, params, x, &options, &names).ok()?,
+        None => plot_svg(network, params, x, &options).ok()?,
+    };
     Some(Figure {
         title: "The network".into(),
-        caption: "Inputs below, outputs above; on every edge its function over the data, the \
-                  darker the more it matters."
-            .into(),
+        caption: format!(
+            "Inputs below, outputs above; on every edge its function over the data, the stronger its \
+             lines the more it matters. Of a layer with more than {} edges those are drawn that \
+             matter most.",
+            options.edges
+        ),
         content: Content::Svg(svg),
     })
 }

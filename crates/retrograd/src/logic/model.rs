@@ -281,7 +281,7 @@ impl Model for LogicCa {
         params
     }
 
-    fn forward<T: Scalar>(
+    fn compute_forward<T: Scalar>(
         &self,
         params: &[T],
         input: &LogicBatch<T>,
@@ -309,7 +309,7 @@ impl Model for LogicCa {
         &tape.output
     }
 
-    fn backward<T: Scalar>(
+    fn compute_backward<T: Scalar>(
         &self,
         params: &[T],
         input: &LogicBatch<T>,
@@ -378,8 +378,12 @@ impl Model for LogicCa {
         price * sum
     }
 
-    fn check_input(&self, input: &LogicBatch<f32>) -> Result<()> {
+    fn check_input<T: Scalar>(&self, input: &LogicBatch<T>) -> Result<()> {
         input.check_lengths(self)
+    }
+
+    fn output_values<T: Scalar>(&self, input: &LogicBatch<T>) -> Option<usize> {
+        Some(input.state.len())
     }
 
     fn cast_input<T: Scalar, U: Scalar>(&self, input: &LogicBatch<T>) -> LogicBatch<U> {

@@ -550,7 +550,7 @@ impl Task for LogicTask {
         let batch = LogicBatch::new(&self.model, start, [1, height, width], self.fire.clone())?;
         let mut tape = Default::default();
         self.model
-            .forward(params, &batch, &Pass::inference(), &mut tape);
+            .compute_forward(params, &batch, &Pass::inference(), &mut tape);
         let soft = self.model.output(&tape);
         let bits = self.grid.bits(0);
         let hard: Vec<f32> = bits.iter().map(|&b| f32::from(u8::from(b))).collect();

@@ -82,7 +82,7 @@ impl TrainingLoop {
         let bits = (0..input.batch).flat_map(|sample| grid.bits(sample));
         let output: Vec<f32> = bits.map(|b| f32::from(u8::from(b))).collect();
         Loss::SumSquares.check(output.len(), target)?;
-        Ok(f64::from(Loss::SumSquares.evaluate(&output, target, None)))
+        Ok(f64::from(Loss::SumSquares.compute(&output, target, None)))
     }
 
     /// Forward, back through time, and one update. Returns the soft loss before the update. A number

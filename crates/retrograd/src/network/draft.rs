@@ -17,11 +17,15 @@ const ROWS_PER_CLASS: usize = 10;
 /// Fewer rows teach nothing that could be measured.
 const FEWEST_ROWS: usize = 10;
 
-/// Looks at a table and drafts its experiment. Every file that isn't a list of edges is taken for a table.
+/// Looks at a table and drafts its experiment. Every file that isn't a graph is taken for a table.
 pub(super) fn draft(options: &InitOptions, place: &Place) -> Result<Option<Draft>> {
     let graph = options.links || options.features.is_some() || options.labels.is_some();
-    if options.data.is_dir() || graph {
+    if options.data.is_dir() || graph || crate::graph::takes(&options.data) {
         return Ok(None);
+    }
+    if options.bin.is_some() {
+        let problem = format!("{} is no folder of images", options.data.display());
+        return Err(Error::refused("--bin", problem));
     }
     let target = options.target.as_deref();
     table(&options.data, target, options, place).map(Some)

@@ -6,6 +6,7 @@ use super::spec::NetworkSpec;
 use crate::layer::AnyLayer;
 use crate::layer::kan::Kan;
 use crate::layer::spec::{Given, build, check_size};
+use crate::model::check_backward;
 use crate::plan::{
     Input, Layers, Place, Plan, Request, RowsOf, Tape, Value, new_id, set_buffer, wrap_layer,
 };
@@ -80,19 +81,22 @@ impl Network {
         }
     }
 
-    /// [`Model::forward`] of a batch that lies elsewhere than in a vector of its own.
-    pub fn forward_slice<T: Scalar>(
+    /// [`Model::forward`] of a batch that may be part of a longer slice.
+    pub fn forward<T: Scalar>(
         &self,
         params: &[T],
         input: &[T],
         pass: &Pass,
         tape: &mut NetworkTape<T>,
-    ) {
+    ) -> Result<()> {
+        self.check_params(params)?;
+        self.check_length(input.len())?;
         self.layers().forward(params, self.input(input), pass, tape);
+        Ok(())
     }
 
     /// [`Model::backward`] of such a batch.
-    pub fn backward_slice<T: Scalar>(
+    pub fn backward<T: Scalar>(
         &self,
         params: &[T],
         input: &[T],
@@ -100,10 +104,14 @@ impl Network {
         tape: &mut NetworkTape<T>,
         d_output: &[T],
         grads: Grads<'_, T>,
-    ) {
+    ) -> Result<()> {
+        self.check_length(input.len())?;
+        let output = input.len() / self.input_len() * self.output_len();
+        check_backward(self, params, input, output, tape, d_output, &grads)?;
         let input = self.input(input);
         self.layers()
             .backward(params, input, pass, tape, d_output, grads);
+        Ok(())
     }
 
     /// The same network with one layer replaced by what `wrap` makes of it.
@@ -250,21 +258,21 @@ impl Model for Network {
         self.layers().init(seed, stream)
     }
 
-    fn forward<T: Scalar>(
+    fn compute_forward<T: Scalar>(
         &self,
         params: &[T],
         input: &Vec<T>,
         pass: &Pass,
         tape: &mut NetworkTape<T>,
     ) {
-        self.forward_slice(params, input, pass, tape);
+        self.layers().forward(params, self.input(input), pass, tape);
     }
 
     fn output<'t, T: Scalar>(&self, tape: &'t NetworkTape<T>) -> &'t [T] {
         self.layers().output(tape)
     }
 
-    fn backward<T: Scalar>(
+    fn compute_backward<T: Scalar>(
         &self,
         params: &[T],
         input: &Vec<T>,
@@ -273,10 +281,12 @@ impl Model for Network {
         d_output: &[T],
         grads: Grads<'_, T>,
     ) {
-        self.backward_slice(params, input, pass, tape, d_output, grads);
+        let input = self.input(input);
+        self.layers()
+            .backward(params, input, pass, tape, d_output, grads);
     }
 
-    fn backward_then<T: Scalar>(
+    fn compute_backward_then<T: Scalar>(
         &self,
         params: &mut [T],
         input: &Vec<T>,
@@ -321,8 +331,12 @@ impl Model for Network {
         true
     }
 
-    fn check_input(&self, input: &Vec<f32>) -> Result<()> {
+    fn check_input<T: Scalar>(&self, input: &Vec<T>) -> Result<()> {
         self.check_length(input.len())
+    }
+
+    fn output_values<T: Scalar>(&self, input: &Vec<T>) -> Option<usize> {
+        Some(input.len() / self.input_len() * self.output_len())
     }
 
     fn row_width(&self) -> Option<usize> {

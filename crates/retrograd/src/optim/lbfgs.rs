@@ -252,11 +252,11 @@ impl Lbfgs {
         let mut tape = M::Tape::<T>::default();
         let mut d_output = Vec::new();
         self.minimise(params, model.layout(), |params, grad| {
-            model.forward(params, input, &pass, &mut tape);
+            model.compute_forward(params, input, &pass, &mut tape);
             let output = model.output(&tape);
             d_output.resize(output.len(), T::ZERO);
-            let value = loss.evaluate(output, target, Some(&mut d_output));
-            model.backward(
+            let value = loss.compute(output, target, Some(&mut d_output));
+            model.compute_backward(
                 params,
                 input,
                 &pass,

@@ -201,7 +201,7 @@ impl Layers<'_> {
     }
 
     /// The parameters' gradient, with word of what is complete; see
-    /// [`Model::backward_then`](crate::Model::backward_then).
+    /// [`Model::compute_backward_then`](crate::Model::compute_backward_then).
     pub fn backward_then<T: Scalar>(
         &self,
         params: &mut [T],

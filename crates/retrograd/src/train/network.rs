@@ -287,6 +287,12 @@ impl NetworkTask {
         &train.inputs()[..train.len().min(SHOWN) * train.sample_len()]
     }
 
+    /// The edges of a network of KAN layers.
+    fn kan_figure(&self, params: &[f32]) -> Option<Figure> {
+        let (x, preparation) = (self.shown_inputs(), self.preparation());
+        crate::kan::network_figure(&self.network, params, x, preparation)
+    }
+
     /// The loss and the measures on a data set, and its outputs.
     fn score(&self, params: &[f32], data: &Dataset) -> Result<(f64, Measures, Vec<f32>)> {
         let mut measures = self.measures();
@@ -297,7 +303,7 @@ impl NetworkTask {
         for (i, y) in outputs.chunks(EVALUATED * width).enumerate() {
             let first = i * EVALUATED;
             data.gather_range(first..first + y.len() / width, &mut inputs, &mut target);
-            let value = f64::from(self.loss.evaluate(y, &target, None));
+            let value = f64::from(self.loss.compute(y, &target, None));
             let share = match (self.loss, &target.weights) {
                 (Loss::SumSquares, _) => 1.0,
                 (_, Some(w)) => w.iter().map(|&w| f64::from(w)).sum(),
@@ -332,7 +338,7 @@ fn outputs(network: &Network, params: &[f32], data: &Dataset) -> Vec<f32> {
     for chunk in data.inputs().chunks(EVALUATED * data.sample_len()) {
         batch.clear();
         batch.extend_from_slice(chunk);
-        network.forward(params, &batch, &Pass::inference(), &mut tape);
+        network.compute_forward(params, &batch, &Pass::inference(), &mut tape);
         outputs.extend_from_slice(network.output(&tape));
     }
     outputs
@@ -554,7 +560,7 @@ impl Task for NetworkTask {
 
     fn view(&mut self, params: &[f32]) -> Result<Vec<Figure>> {
         let surface = super::surface::figure(&self.network, params, &self.data.train);
-        let picture = crate::kan::network_figure(&self.network, params, self.shown_inputs());
+        let picture = self.kan_figure(params);
         Ok(surface.into_iter().chain(picture).collect())
     }
 
@@ -584,8 +590,7 @@ impl Task for NetworkTask {
             _ => {}
         }
         // A network of KAN layers shows its edges.
-        let picture = crate::kan::network_figure(&self.network, params, self.shown_inputs());
-        findings.figures.extend(picture);
+        findings.figures.extend(self.kan_figure(params));
         if let Some(more) = &self.more {
             more(self, params, run, &mut findings)?;
         }

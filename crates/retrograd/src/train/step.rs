@@ -7,7 +7,7 @@
 //!
 //! - *plain*: the whole gradient, then the whole update;
 //! - *fused*: a tensor is updated once its gradient is complete and nothing later in the backward
-//!   pass reads it ([`Model::backward_then`]), while both are still in the cache.
+//!   pass reads it ([`Model::compute_backward_then`]), while both are still in the cache.
 //!
 //! They agree because everything after the backward pass is elementwise: an element's update reads
 //! its gradient, its parameter and its optimizer state. What isn't elementwise has no fused form:
@@ -361,7 +361,7 @@ impl<M: Model> Stepper<M> {
             begun: false,
         };
         let mut outcome = Ok(());
-        model.backward_then(
+        model.compute_backward_then(
             &mut self.params,
             lesson.input,
             lesson.pass,
@@ -497,18 +497,18 @@ fn loss_of<M: Model>(
     } = memory;
     model.check_input(lesson.input)?;
     let start = Instant::now();
-    model.forward(params, lesson.input, lesson.pass, tape);
+    model.compute_forward(params, lesson.input, lesson.pass, tape);
     let (output, target) = (model.output(tape), lesson.target);
     lesson.loss.check_lengths(output.len(), target)?;
     if lesson.loss == Loss::CrossEntropy {
         check_rows(model.row_width(), output.len(), target.classes.len())?;
     }
     d_output.resize(output.len(), 0.0);
-    let mut value = f64::from(lesson.loss.evaluate(output, target, Some(d_output)));
+    let mut value = f64::from(lesson.loss.compute(output, target, Some(d_output)));
     if let Some(terms) = image_loss {
         // Values, too, where the loss itself compares with something else.
         Loss::Mse.check_lengths(output.len(), target)?;
-        value += terms.evaluate(output, &target.values, Some(d_output));
+        value += terms.compute(output, &target.values, Some(d_output));
     }
     *seconds += start.elapsed().as_secs_f64();
     Ok(value)

@@ -29,7 +29,8 @@ pub(super) fn figure(network: &Network, params: &[f32], data: &Dataset) -> Optio
         .flat_map(|i| [step(x, i % SIDE), step(y, SIDE - 1 - i / SIDE)])
         .collect();
     let mut tape = Default::default();
-    network.forward_slice(params, &places, &Pass::inference(), &mut tape);
+    let pass = Pass::inference();
+    network.forward(params, &places, &pass, &mut tape).ok()?;
     let outputs = network.output(&tape);
     let width = outputs.len() / (SIDE * SIDE);
     let classes = match data.targets() {

@@ -183,7 +183,7 @@ fn equivalent_change<M: Model>(
         .collect();
     let mut tape = Default::default();
     let pass = subject.pass.reference();
-    (subject.model).forward(&params, &subject.input, &pass, &mut tape);
+    (subject.model).compute_forward(&params, &subject.input, &pass, &mut tape);
     let moved = spread(
         &first.output,
         std::iter::once(subject.model.output::<f64>(&tape)),

@@ -88,8 +88,8 @@ fn numbers(count: usize, scale: f64, purpose: &str) -> Vec<f64> {
 fn evaluated<T: Scalar>(loss: Loss, y: &[f64], target: &Target<f64>) -> (f64, Vec<f64>) {
     let y: Vec<T> = cast(y);
     let mut d_y = vec![T::from_f64(f64::NAN); y.len()];
-    let value = loss.evaluate(&y, &target.cast(), Some(&mut d_y));
-    let alone = loss.evaluate(&y, &target.cast(), None);
+    let value = loss.compute(&y, &target.cast(), Some(&mut d_y));
+    let alone = loss.compute(&y, &target.cast(), None);
     assert!(
         value.to_f64().to_bits() == alone.to_f64().to_bits() || value.to_f64().is_nan(),
         "the loss with and without its gradient"

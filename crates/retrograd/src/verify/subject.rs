@@ -84,7 +84,7 @@ impl<'a, M: Model> Subject<'a, M> {
         let mut tape = M::Tape::<f64>::default();
         let pass = self.pass.reference();
         self.model
-            .forward(&self.params, &self.input, &pass, &mut tape);
+            .compute_forward(&self.params, &self.input, &pass, &mut tape);
         let outputs = self.model.output(&tape).len();
         self.loss.check(outputs, &self.target)
     }
@@ -178,9 +178,9 @@ impl<'a, M: Model, T: Scalar> Runner<'a, M, T> {
     /// The loss alone, penalty included.
     pub fn loss(&mut self, params: &[T]) -> T {
         self.model
-            .forward(params, &self.input, &self.pass, &mut self.tape);
+            .compute_forward(params, &self.input, &self.pass, &mut self.tape);
         let y = self.model.output(&self.tape);
-        self.loss.evaluate(y, &self.target, None) + self.model.penalty(params, None)
+        self.loss.compute(y, &self.target, None) + self.model.penalty(params, None)
     }
 
     /// On which smooth piece the last forward was: the model's pattern and the loss's.
@@ -205,19 +205,17 @@ impl<'a, M: Model, T: Scalar> Runner<'a, M, T> {
         accumulate: bool,
     ) -> T {
         self.model
-            .forward(params, &self.input, &self.pass, &mut self.tape);
+            .compute_forward(params, &self.input, &self.pass, &mut self.tape);
         let y = self.model.output(&self.tape);
         self.d_output.clear();
         self.d_output.resize(y.len(), T::ZERO);
-        let loss = self
-            .loss
-            .evaluate(y, &self.target, Some(&mut self.d_output));
+        let loss = self.loss.compute(y, &self.target, Some(&mut self.d_output));
         let grads = Grads {
             params: Some(&mut *d_params),
             input: d_input,
             accumulate,
         };
-        self.model.backward(
+        self.model.compute_backward(
             params,
             &self.input,
             &self.pass,

@@ -91,7 +91,7 @@ impl Device<Network> for ByParts {
         let y = self.0.forward_batch_training(&x, &subject.pass)?;
         let mut d_y = vec![0.0; y.len()];
         let target: Target<f32> = subject.target.cast();
-        let loss = subject.loss.evaluate(&y, &target, Some(&mut d_y));
+        let loss = subject.loss.evaluate(&y, &target, Some(&mut d_y)).unwrap();
         self.0.backward_batch(&d_y)?;
         let wide = |v: Vec<f32>| v.into_iter().map(f64::from).collect();
         Ok(Evaluation {

@@ -148,7 +148,14 @@ impl Cells {
             _ => row_start + self.ends.at(i - 1) + 1,
         };
         let end = row_start + self.ends.at(i);
-        let text = self.content.get(start..end).unwrap_or("").trim();
+        let text = self.content.get(start..end).unwrap_or("");
+        // Most cells begin and end with what no trimming takes off.
+        let solid = |b: Option<&u8>| b.is_some_and(|b| (b'!'..=b'~').contains(b));
+        let bytes = text.as_bytes();
+        let text = match solid(bytes.first()) && solid(bytes.last()) {
+            true => text,
+            false => text.trim(),
+        };
         match text.strip_prefix('"') {
             None => text,
             Some(rest) => match self.unescaped.get(&i) {

@@ -18,6 +18,7 @@ mod encoding;
 mod number;
 mod text;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -186,6 +187,49 @@ pub struct ColumnSummary {
     pub distinct: usize,
     /// The smallest and the largest number, where there are numbers.
     pub range: Option<(f64, f64)>,
+}
+
+/// A summary on its way.
+#[derive(Default)]
+struct Looking<'t> {
+    number_row: Option<usize>,
+    text_row: Option<usize>,
+    missing: usize,
+    seen: HashSet<&'t str>,
+    before: &'t str,
+    range: Option<(f64, f64)>,
+}
+
+impl<'t> Looking<'t> {
+    fn add(&mut self, row: usize, cell: &'t str, reading: &Reading) {
+        if reading.is_missing(cell) {
+            self.missing += 1;
+            return;
+        }
+        if self.seen.len() <= MAX_DISTINCT && cell != self.before {
+            self.seen.insert(cell);
+            self.before = cell;
+        }
+        match reading.number(cell) {
+            Some(number) => {
+                self.number_row.get_or_insert(row);
+                let (low, high) = self.range.unwrap_or((number, number));
+                self.range = Some((math::min(low, number), math::max(high, number)));
+            }
+            None => {
+                self.text_row.get_or_insert(row);
+            }
+        }
+    }
+
+    fn summary(&self) -> ColumnSummary {
+        ColumnSummary {
+            kind: Kind::of(self.number_row, self.text_row),
+            missing: self.missing,
+            distinct: self.seen.len(),
+            range: self.range,
+        }
+    }
 }
 
 impl Table {
@@ -428,37 +472,23 @@ impl Table {
 
     /// What a column holds, over all rows.
     pub fn summary(&self, column: usize) -> ColumnSummary {
-        let (mut number_row, mut text_row) = (None, None);
-        let (mut missing, mut range) = (0, None);
-        let mut seen = std::collections::HashSet::new();
-        let mut before = "";
-        for row in 0..self.rows() {
-            let cell = self.cell(row, column);
-            if self.reading.is_missing(cell) {
-                missing += 1;
-                continue;
-            }
-            if seen.len() <= MAX_DISTINCT && cell != before {
-                seen.insert(cell);
-                before = cell;
-            }
-            match self.reading.number(cell) {
-                Some(number) => {
-                    number_row.get_or_insert(row);
-                    let (low, high) = range.unwrap_or((number, number));
-                    range = Some((math::min(low, number), math::max(high, number)));
-                }
-                None => {
-                    text_row.get_or_insert(row);
+        self.summaries(column..column + 1)[0]
+    }
+
+    /// What some columns hold, over all rows. Neighbours are looked at together, block by block of the
+    /// rows: their cells are beside each other in memory.
+    pub(crate) fn summaries(&self, columns: std::ops::Range<usize>) -> Vec<ColumnSummary> {
+        /// Rows whose text stays in a core's cache.
+        const BLOCK: usize = 1024;
+        let mut found: Vec<Looking<'_>> = columns.clone().map(|_| Looking::default()).collect();
+        for first in (0..self.rows()).step_by(BLOCK) {
+            for (column, found) in columns.clone().zip(&mut found) {
+                for row in first..self.rows().min(first + BLOCK) {
+                    found.add(row, self.cell(row, column), &self.reading);
                 }
             }
         }
-        ColumnSummary {
-            kind: Kind::of(number_row, text_row),
-            missing,
-            distinct: seen.len(),
-            range,
-        }
+        found.iter().map(Looking::summary).collect()
     }
 
     /// The number in a cell: none where it is missing, an error where it is text or infinite.

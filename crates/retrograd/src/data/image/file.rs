@@ -5,7 +5,7 @@ use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use super::{Format, Image, Rect};
+use super::{Format, Image, Rect, TiffTags};
 use crate::data::files::Cursor;
 use crate::data::mrc::MrcFile;
 use crate::data::npy;
@@ -76,7 +76,29 @@ pub struct ImageFile {
     pub format: Format,
     /// What was forgiven in reading its header.
     pub warnings: Vec<String>,
+    /// What a TIFF says about its images.
+    pub tags: TiffTags,
     pixels: Pixels,
+    /// Columns and rows of the stored images.
+    stored: [usize; 2],
+    /// What is seen of them.
+    view: View,
+}
+
+/// How stored images become those that are read.
+#[derive(Clone, Copy, Debug)]
+struct View {
+    /// A pixel is the mean of so many by so many stored ones.
+    bin: usize,
+    /// The stored images that are averaged to one; each stands for itself where there is one.
+    averaged: usize,
+}
+
+impl View {
+    const WHOLE: View = View {
+        bin: 1,
+        averaged: 1,
+    };
 }
 
 impl ImageFile {
@@ -127,7 +149,10 @@ impl ImageFile {
             sections: images.len(),
             format: Format::Memory,
             warnings: Vec::new(),
+            tags: TiffTags::default(),
             pixels: Pixels::Memory(images),
+            stored: [width, height],
+            view: View::WHOLE,
         })
     }
 
@@ -141,7 +166,10 @@ impl ImageFile {
             sections,
             format: Format::Mrc(Box::new(file.header().clone())),
             warnings: file.warnings.clone(),
+            tags: TiffTags::default(),
             pixels: Pixels::Mrc(file),
+            stored: [width, height],
+            view: View::WHOLE,
         })
     }
 
@@ -175,132 +203,6 @@ impl ImageFile {
         let file = Self::spooled(path, width, height, 1, Format::Png { bits }, spool)?;
         file.spool_run(0, 0, 0, &pixels)?;
         Ok(file)
-    }
-
-    fn open_tiff(path: &Path, spool: &Arc<Spool>) -> Result<Self> {
-        let bad = |e: tiff::TiffError| Error::file(path, "TIFF", e);
-        let reader = BufReader::new(File::open(path).map_err(Error::io(path, "open"))?);
-        let mut decoder = tiff::decoder::Decoder::new(reader).map_err(bad)?;
-        // The first pass counts the images and checks their kinds; the second decodes.
-        let (width, height) = decoder.dimensions().map_err(bad)?;
-        let mut sections = 0;
-        let mut bits = 0;
-        loop {
-            let size = decoder.dimensions().map_err(bad)?;
-            if size != (width, height) {
-                return Err(Error::file(
-                    path,
-                    format!("image {sections}"),
-                    format!(
-                        "{} × {} pixels, needs {width} × {height} as the first",
-                        size.0, size.1
-                    ),
-                ));
-            }
-            use tiff::ColorType::{Gray, GrayA, RGB, RGBA};
-            let color = decoder.colortype().map_err(bad)?;
-            let (Gray(depth) | GrayA(depth) | RGB(depth) | RGBA(depth)) = color else {
-                return Err(Error::file(
-                    path,
-                    format!("image {sections}"),
-                    format!("colours {color:?}, needs grey or RGB"),
-                ));
-            };
-            let planes = decoder
-                .find_tag_unsigned::<u16>(tiff::tags::Tag::PlanarConfiguration)
-                .map_err(bad)?;
-            if planes == Some(2) && color.num_samples() > 1 {
-                return Err(Error::file(
-                    path,
-                    format!("image {sections}"),
-                    "its colours are stored plane by plane, needs pixel by pixel",
-                ));
-            }
-            bits = bits.max(depth);
-            sections += 1;
-            if !decoder.more_images() {
-                break;
-            }
-            decoder.next_image().map_err(bad)?;
-        }
-        decoder.seek_to_image(0).map_err(bad)?;
-        let mut floats = false;
-        let (width, height) = (width as usize, height as usize);
-        let format = Format::Tiff { bits };
-        let mut file = Self::spooled(path, width, height, sections, format, spool)?;
-        for section in 0..sections {
-            if section > 0 {
-                decoder.next_image().map_err(bad)?;
-            }
-            floats |= file.spool_tiff(section, &mut decoder)?;
-        }
-        // Written back as it came where 8 or 16 bits hold it, as floats otherwise.
-        let bits = if floats || bits > 16 {
-            32
-        } else {
-            bits.max(8).next_power_of_two()
-        };
-        file.format = Format::Tiff { bits };
-        Ok(file)
-    }
-
-    /// Decodes the current image of a TIFF, strip by strip or tile by tile. Whether its numbers
-    /// need floats to be kept.
-    fn spool_tiff(
-        &self,
-        section: usize,
-        decoder: &mut tiff::decoder::Decoder<BufReader<File>>,
-    ) -> Result<bool> {
-        use tiff::decoder::DecodingResult as Numbers;
-        let bad = |e: tiff::TiffError| Error::file(&self.path, format!("image {section}"), e);
-        let samples = usize::from(decoder.colortype().map_err(bad)?.num_samples());
-        let chunks = match decoder.get_chunk_type() {
-            tiff::decoder::ChunkType::Strip => decoder.strip_count(),
-            tiff::decoder::ChunkType::Tile => decoder.tile_count(),
-        }
-        .map_err(bad)?;
-        let (chunk_width, chunk_height) = decoder.chunk_dimensions();
-        let across = self.width.div_ceil((chunk_width as usize).max(1));
-        let mut floats = false;
-        for chunk in 0..chunks {
-            let (x, y) = (
-                (chunk as usize % across) * chunk_width as usize,
-                (chunk as usize / across) * chunk_height as usize,
-            );
-            if y >= self.height {
-                break;
-            }
-            let (width, _) = decoder.chunk_data_dimensions(chunk);
-            let numbers = decoder.read_chunk(chunk).map_err(bad)?;
-            let pixels: Vec<f32> = match &numbers {
-                Numbers::U8(v) => luminance(v, samples),
-                Numbers::U16(v) => luminance(v, samples),
-                Numbers::F32(v) => {
-                    floats = true;
-                    luminance(v, samples)
-                }
-                other => {
-                    floats = true;
-                    let wide: Vec<f64> = match other {
-                        Numbers::U32(v) => v.iter().map(|&v| f64::from(v)).collect(),
-                        Numbers::U64(v) => v.iter().map(|&v| v as f64).collect(),
-                        Numbers::F16(v) => v.iter().map(|v| v.to_f64()).collect(),
-                        Numbers::F64(v) => v.clone(),
-                        Numbers::I8(v) => v.iter().map(|&v| f64::from(v)).collect(),
-                        Numbers::I16(v) => v.iter().map(|&v| f64::from(v)).collect(),
-                        Numbers::I32(v) => v.iter().map(|&v| f64::from(v)).collect(),
-                        Numbers::I64(v) => v.iter().map(|&v| v as f64).collect(),
-                        _ => unreachable!("narrow ones are above"),
-                    };
-                    luminance(&wide, samples)
-                }
-            };
-            let width = (width as usize).min(self.width - x);
-            for (row, y) in pixels.chunks_exact(width.max(1)).zip(y..self.height) {
-                self.spool_run(section, y, x, row)?;
-            }
-        }
-        Ok(floats)
     }
 
     fn open_npy(path: &Path, spool: &Arc<Spool>) -> Result<Self> {
@@ -358,7 +260,7 @@ impl ImageFile {
     }
 
     /// An entry whose pixels are still to be spooled.
-    fn spooled(
+    pub(super) fn spooled(
         path: &Path,
         width: usize,
         height: usize,
@@ -384,15 +286,18 @@ impl ImageFile {
             sections,
             format,
             warnings: Vec::new(),
+            tags: TiffTags::default(),
             pixels: Pixels::Spooled {
                 spool: spool.clone(),
                 start: spool.reserve(pixels),
             },
+            stored: [width, height],
+            view: View::WHOLE,
         })
     }
 
     /// Spools pixels that lie one after another.
-    fn spool_run(&self, section: usize, y: usize, x: usize, run: &[f32]) -> Result<()> {
+    pub(super) fn spool_run(&self, section: usize, y: usize, x: usize, run: &[f32]) -> Result<()> {
         if let Some(i) = run.iter().position(|v| !v.is_finite()) {
             let at = (y * self.width + x + i) % (self.width * self.height);
             return Err(Error::file(
@@ -414,6 +319,33 @@ impl ImageFile {
             .map_err(Error::io(&self.path, "unpack"))
     }
 
+    /// The file with all its images averaged to one: the frames of a movie.
+    pub fn averaged(mut self) -> Self {
+        self.view.averaged = self.sections;
+        self.sections = 1;
+        self
+    }
+
+    /// The file with the mean of `bin` × `bin` pixels for a pixel; rows and columns that fill no whole
+    /// one are left out. Headers and tags say the new size.
+    pub fn binned(mut self, bin: usize) -> Result<Self> {
+        let (width, height) = (self.width / bin.max(1), self.height / bin.max(1));
+        if bin == 0 || width == 0 || height == 0 {
+            return Err(Error::invalid(
+                format!("bin of {}", self.path.display()),
+                bin,
+                format!("1 to {}, its smaller side", self.width.min(self.height)),
+            ));
+        }
+        self.view.bin *= bin;
+        (self.width, self.height) = (width, height);
+        self.tags = self.tags.binned(bin);
+        if let Format::Mrc(header) = &mut self.format {
+            **header = header.binned(bin);
+        }
+        Ok(self)
+    }
+
     /// Reads a window of a section, row after row, into `out`.
     pub fn read_window(&self, section: usize, window: Rect, out: &mut [f32]) -> Result<()> {
         window.check(&self.path, self.width, self.height)?;
@@ -425,6 +357,39 @@ impl ImageFile {
             ));
         }
         assert_eq!(out.len(), window.pixels());
+        let View { bin, averaged } = self.view;
+        if bin == 1 && averaged == 1 {
+            return self.read_stored(section, window, out);
+        }
+        let stored = Rect {
+            x: window.x * bin,
+            y: window.y * bin,
+            width: window.width * bin,
+            height: bin,
+        };
+        let mut rows = vec![0.0; stored.pixels()];
+        let mut sums = vec![0.0_f64; window.width];
+        let share = 1.0 / (bin * bin * averaged) as f64;
+        for (y, out) in out.chunks_exact_mut(window.width).enumerate() {
+            sums.fill(0.0);
+            for section in section..section + averaged {
+                let y = stored.y + y * bin;
+                self.read_stored(section, Rect { y, ..stored }, &mut rows)?;
+                for row in rows.chunks_exact(stored.width) {
+                    for (sum, pixels) in sums.iter_mut().zip(row.chunks_exact(bin)) {
+                        *sum += pixels.iter().map(|&p| f64::from(p)).sum::<f64>();
+                    }
+                }
+            }
+            for (pixel, sum) in out.iter_mut().zip(&sums) {
+                *pixel = (sum * share) as f32;
+            }
+        }
+        Ok(())
+    }
+
+    /// A window of an image as it is stored.
+    fn read_stored(&self, section: usize, window: Rect, out: &mut [f32]) -> Result<()> {
         match &self.pixels {
             Pixels::Mrc(file) => file.read_window(section, window, out),
             Pixels::Memory(images) => {
@@ -432,9 +397,10 @@ impl ImageFile {
                 Ok(())
             }
             Pixels::Spooled { spool, start } => {
+                let [width, height] = self.stored;
                 let rows = out.chunks_exact_mut(window.width);
                 for (row, y) in rows.zip(window.y..) {
-                    let at = (section * self.height + y) * self.width + window.x;
+                    let at = (section * height + y) * width + window.x;
                     spool
                         .read(start + 4 * at as u64, row)
                         .map_err(Error::io(&self.path, "read the unpacked pixels of"))?;
@@ -480,7 +446,7 @@ pub(super) fn guarded<X>(path: &Path, kind: &str, decode: impl FnOnce() -> Resul
 }
 
 /// Rec. 709 luminance of pixels of 1 (grey), 2 (grey, alpha), 3 or 4 (RGB, RGB with alpha) samples.
-fn luminance<V: Copy + Into<f64>>(samples: &[V], per_pixel: usize) -> Vec<f32> {
+pub(super) fn luminance<V: Copy + Into<f64>>(samples: &[V], per_pixel: usize) -> Vec<f32> {
     if per_pixel < 3 {
         let grey = samples.iter().step_by(per_pixel.max(1));
         return grey.map(|&v| v.into() as f32).collect();

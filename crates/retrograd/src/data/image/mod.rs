@@ -8,6 +8,8 @@
 
 mod colours;
 mod file;
+mod pages;
+mod tags;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -17,6 +19,7 @@ use std::path::Path;
 pub(crate) use colours::read_colours;
 pub(crate) use file::panic_is_caught;
 pub use file::{ImageFile, Spool};
+pub use tags::TiffTags;
 pub use writer::ImageWriter;
 pub(crate) use writer::encode_png;
 

@@ -3,7 +3,7 @@
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 
-use super::Format;
+use super::{Format, TiffTags};
 use crate::data::Values;
 use crate::data::mrc::{Header, MrcMode, MrcWriter, temporary_beside};
 use crate::data::npy;
@@ -15,6 +15,7 @@ use crate::{Error, Result};
 pub struct ImageWriter {
     path: PathBuf,
     kind: Writing,
+    tags: TiffTags,
 }
 
 #[derive(Debug)]
@@ -56,7 +57,16 @@ impl ImageWriter {
         Ok(ImageWriter {
             path: path.to_path_buf(),
             kind,
+            tags: TiffTags::default(),
         })
+    }
+
+    /// With what a TIFF says about its images; another format has no place for it.
+    pub fn with_tags(self, tags: &TiffTags) -> Self {
+        ImageWriter {
+            tags: tags.clone(),
+            ..self
+        }
     }
 
     /// Appends whole rows.
@@ -105,8 +115,10 @@ impl ImageWriter {
                     .map_err(|e| Error::file(path, "PNG", e))?;
                 file.write_all(&bytes).map_err(Error::io(path, "write"))?;
             }
-            Format::Tiff { bits } => write_tiff(&mut file, width, height, bits, &pixels)
-                .map_err(|e| Error::file(path, "TIFF", e))?,
+            Format::Tiff { bits } => {
+                write_tiff(&mut file, width, height, bits, &self.tags, &pixels)
+                    .map_err(|e| Error::file(path, "TIFF", e))?;
+            }
             Format::Npy => {
                 let shape = [sections, height, width];
                 let shape = &shape[usize::from(sections == 1)..];
@@ -159,6 +171,7 @@ fn write_tiff(
     width: usize,
     height: usize,
     bits: u8,
+    tags: &TiffTags,
     pixels: &[f32],
 ) -> tiff::TiffResult<()> {
     use tiff::encoder::colortype::{Gray8, Gray16, Gray32Float};
@@ -168,13 +181,21 @@ fn write_tiff(
         match bits {
             8 => {
                 let bytes: Vec<u8> = image.iter().map(|v| v.round_ties_even() as u8).collect();
-                encoder.write_image::<Gray8>(w, h, &bytes)?;
+                let mut image = encoder.new_image::<Gray8>(w, h)?;
+                tags.write(image.encoder())?;
+                image.write_data(&bytes)?;
             }
             16 => {
                 let words: Vec<u16> = image.iter().map(|v| v.round_ties_even() as u16).collect();
-                encoder.write_image::<Gray16>(w, h, &words)?;
+                let mut image = encoder.new_image::<Gray16>(w, h)?;
+                tags.write(image.encoder())?;
+                image.write_data(&words)?;
             }
-            _ => encoder.write_image::<Gray32Float>(w, h, image)?,
+            _ => {
+                let mut encoded = encoder.new_image::<Gray32Float>(w, h)?;
+                tags.write(encoded.encoder())?;
+                encoded.write_data(image)?;
+            }
         }
     }
     Ok(())

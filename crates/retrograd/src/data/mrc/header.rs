@@ -442,6 +442,24 @@ impl Header {
         header
     }
 
+    /// For images whose pixels are that many times as wide and high, as many as fill whole ones: cell,
+    /// origin and grid follow.
+    pub fn binned(&self, bin: usize) -> Self {
+        let mut header = self.clone();
+        let voxel = self.voxel_size();
+        let size = self.size();
+        for axis in 0..2 {
+            let pixels = (size[axis] / bin.max(1)) as i32;
+            header.set_i32(4 * axis, pixels);
+            header.set_i32(28 + 4 * axis, pixels);
+            header.set_f32(40 + 4 * axis, voxel[axis] * bin as f32 * pixels as f32);
+            // Where the image begins, in pixels.
+            let start = header.i32(16 + 4 * axis);
+            header.set_i32(16 + 4 * axis, start / bin.max(1) as i32);
+        }
+        header
+    }
+
     /// The bytes to write: whatever was forgiven on reading is put right.
     pub(super) fn to_bytes(&self) -> [u8; HEADER_BYTES] {
         let mut header = self.clone();

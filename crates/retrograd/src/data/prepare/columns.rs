@@ -37,7 +37,8 @@ pub(super) fn missing_cell(
 }
 
 impl Column {
-    /// Learns from the training rows of a column (categories from all usable rows).
+    /// Learns from the training rows of a column (categories from all usable rows; numbers from the
+    /// thinned ones where there are some).
     pub(super) fn fit(
         spec: &DataSpec,
         table: &Table,
@@ -45,10 +46,14 @@ impl Column {
         category: bool,
         usable: &[usize],
         training: &[usize],
+        thinned: Option<&[usize]>,
     ) -> Result<Self> {
         let name = table.columns()[c].clone();
+        let numbers = thinned.and_then(|rows| Some((rows, numbers_of(table, c, rows).ok()?)));
         let encoding = if category {
             fit_category(spec, table, c, usable, training)?
+        } else if let Some((rows, cells)) = numbers {
+            fit_number(spec, table, c, (rows, &cells), rows)?
         } else {
             match numbers_of(table, c, usable) {
                 Ok(cells) => fit_number(spec, table, c, (usable, &cells), training)?,

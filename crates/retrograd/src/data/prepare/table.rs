@@ -178,12 +178,14 @@ pub(crate) fn sample_classes(
 }
 
 impl Preparation {
-    /// Learns from the training rows of a table (categories and classes from all usable rows).
+    /// Learns from the training rows of a table (categories and classes from all usable rows). With
+    /// `thinned` the statistics of numbers are those of these training rows: enough to know a shape by.
     pub(crate) fn fit_table(
         spec: &DataSpec,
         table: &Table,
         usable: &[usize],
         training: &[usize],
+        thinned: Option<&[usize]>,
     ) -> Result<Self> {
         let roles = Roles::of(spec, table)?;
         let categories: HashSet<&String> = spec.categories.iter().collect();
@@ -193,7 +195,8 @@ impl Preparation {
         parallel::for_each_mut(&mut fitted, much, |i, column| {
             let c = roles.inputs[i];
             let category = categories.contains(&table.columns()[c]);
-            *column = Some(Column::fit(spec, table, c, category, usable, training));
+            let fit = Column::fit(spec, table, c, category, usable, training, thinned);
+            *column = Some(fit);
         });
         let columns: Vec<Column> = fitted.into_iter().flatten().collect::<Result<_>>()?;
         let target = fit_target(spec, table, &roles.targets, usable, training)?;

@@ -128,7 +128,7 @@ fn a_pixel_beyond_the_reach_changes_nothing_and_one_within_it_does() {
         let output = |x: &Vec<f32>| {
             let mut tape = Default::default();
             let params = network.init(3);
-            network.forward(&params, x, &Pass::inference(), &mut tape);
+            network.compute_forward(&params, x, &Pass::inference(), &mut tape);
             network.output(&tape).to_vec()
         };
         let x = picture(side, side).pixels;
@@ -439,9 +439,9 @@ fn image_terms_reach_the_gradient() {
     let (loss, grads) = loss_at(&params, true);
     let network = task.model();
     let mut tape = Default::default();
-    network.forward(&params, &example.input, &pass, &mut tape);
+    network.compute_forward(&params, &example.input, &pass, &mut tape);
     let mut terms = task.image_loss().unwrap();
-    let extra = terms.evaluate(network.output(&tape), &example.target.values, None);
+    let extra = terms.compute(network.output(&tape), &example.target.values, None);
     assert!((loss - plain - extra).abs() < 1e-12 && extra > 0.0);
     // A weight of the last layer: no ReLU is crossed between the two sides.
     let i = params.len() - 5;

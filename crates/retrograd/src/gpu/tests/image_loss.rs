@@ -78,7 +78,7 @@ fn predicted(
     let exact = {
         let (y, t): (Vec<f64>, Vec<f64>) = (cast(y), cast(t));
         let mut d_y = vec![0.0; y.len()];
-        let value = terms.evaluate(
+        let value = terms.compute(
             width,
             height,
             &y,
@@ -93,7 +93,7 @@ fn predicted(
         Rounded::start(run as u64 + 1, &Granted::WGSL);
         let (y, t): (Vec<Rounded>, Vec<Rounded>) = (cast(y), cast(t));
         let mut d_y: Vec<Rounded> = cast(&vec![0.0_f64; y.len()]);
-        let value = terms.evaluate(
+        let value = terms.compute(
             width,
             height,
             &y,
@@ -196,7 +196,7 @@ fn a_native_step_follows_the_gradient_with_its_terms() {
     let value = on_gpu
         .loss_and_gradients(&y, &target, Loss::Mse, &options)
         .unwrap();
-    let added = image_loss.clone().evaluate(&y, &target.values, None);
+    let added = image_loss.clone().compute(&y, &target.values, None);
     assert!(added > 0.1);
     // Sums of some hundred numbers in trees and pieces of 64.
     assert!((value - without - added).abs() < 1e2 * f64::from(f32::EPSILON) * value);

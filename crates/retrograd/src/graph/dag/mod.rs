@@ -27,6 +27,7 @@ pub use family::FAMILY;
 use serde::{Deserialize, Serialize};
 
 use super::pattern::Pattern;
+use crate::model::check_backward;
 use crate::network::Activation;
 use crate::rng::Key;
 use crate::verify::{Bundle, Case, FromBundle};
@@ -271,7 +272,7 @@ impl DagNN {
     }
 
     /// Whole samples, at least one.
-    fn check_values(&self, x: &[f32]) -> Result<()> {
+    fn check_values<T>(&self, x: &[T]) -> Result<()> {
         let inputs = self.spec.inputs;
         if x.is_empty() || !x.len().is_multiple_of(inputs) {
             return Err(Error::invalid(
@@ -338,36 +339,39 @@ fn levels(nodes: usize, sources: &[u32], targets: &[u32]) -> Result<Vec<u32>> {
     ))
 }
 
-impl Model for DagNN {
-    type Input<T: Scalar> = Vec<T>;
-    type Tape<T: Scalar> = DagTape<T>;
-
-    fn layout(&self) -> &Layout {
-        &self.layout
+impl DagNN {
+    /// [`Model::forward`] of a batch that may be part of a longer slice.
+    pub fn forward<T: Scalar>(
+        &self,
+        params: &[T],
+        x: &[T],
+        pass: &Pass,
+        tape: &mut DagTape<T>,
+    ) -> Result<()> {
+        self.check_params(params)?;
+        self.check_values(x)?;
+        self.run_forward(params, x, pass, tape);
+        Ok(())
     }
 
-    fn layout_mut(&mut self) -> &mut Layout {
-        &mut self.layout
+    /// [`Model::backward`] of such a batch.
+    pub fn backward<T: Scalar>(
+        &self,
+        params: &[T],
+        x: &[T],
+        pass: &Pass,
+        tape: &mut DagTape<T>,
+        d_output: &[T],
+        grads: Grads<'_, T>,
+    ) -> Result<()> {
+        self.check_values(x)?;
+        let output = x.len() / self.spec.inputs * self.spec.outputs;
+        check_backward(self, params, x, output, tape, d_output, &grads)?;
+        self.run_backward(params, x, pass, tape, d_output, grads);
+        Ok(())
     }
 
-    /// Uniform within ±1/√(in-degree of the target), weights and biases.
-    fn init(&self, seed: u64) -> Vec<f32> {
-        let mut stream = Key::new(seed).purpose("init").stream();
-        let rows = &self.pattern.by_row;
-        let mut draw = |place: usize| {
-            let limit = 1.0 / (rows.degree(place).max(1) as f64).sqrt();
-            stream.range(-limit, limit) as f32
-        };
-        let weights: Vec<f32> = self.target.iter().map(|&t| draw(t as usize)).collect();
-        let first = self.spec.inputs;
-        let biases = (first..self.spec.nodes()).map(|v| draw(self.place[v] as usize));
-        weights
-            .into_iter()
-            .chain(biases.collect::<Vec<_>>())
-            .collect()
-    }
-
-    fn forward<T: Scalar>(&self, params: &[T], x: &Vec<T>, pass: &Pass, tape: &mut DagTape<T>) {
+    fn run_forward<T: Scalar>(&self, params: &[T], x: &[T], pass: &Pass, tape: &mut DagTape<T>) {
         let batch = x.len() / self.spec.inputs;
         let n = self.spec.nodes();
         tape.u.resize(n * batch, T::ZERO);
@@ -385,14 +389,10 @@ impl Model for DagNN {
         reference::forward(self, params, x, tape);
     }
 
-    fn output<'t, T: Scalar>(&self, tape: &'t DagTape<T>) -> &'t [T] {
-        &tape.output
-    }
-
-    fn backward<T: Scalar>(
+    fn run_backward<T: Scalar>(
         &self,
         params: &[T],
-        x: &Vec<T>,
+        x: &[T],
         pass: &Pass,
         tape: &mut DagTape<T>,
         d_output: &[T],
@@ -424,6 +424,62 @@ impl Model for DagNN {
         }
         reference::backward(self, params, batch, tape, d_output, grads);
     }
+}
+
+impl Model for DagNN {
+    type Input<T: Scalar> = Vec<T>;
+    type Tape<T: Scalar> = DagTape<T>;
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn layout_mut(&mut self) -> &mut Layout {
+        &mut self.layout
+    }
+
+    /// Uniform within ±1/√(in-degree of the target), weights and biases.
+    fn init(&self, seed: u64) -> Vec<f32> {
+        let mut stream = Key::new(seed).purpose("init").stream();
+        let rows = &self.pattern.by_row;
+        let mut draw = |place: usize| {
+            let limit = 1.0 / (rows.degree(place).max(1) as f64).sqrt();
+            stream.range(-limit, limit) as f32
+        };
+        let weights: Vec<f32> = self.target.iter().map(|&t| draw(t as usize)).collect();
+        let first = self.spec.inputs;
+        let biases = (first..self.spec.nodes()).map(|v| draw(self.place[v] as usize));
+        weights
+            .into_iter()
+            .chain(biases.collect::<Vec<_>>())
+            .collect()
+    }
+
+    fn compute_forward<T: Scalar>(
+        &self,
+        params: &[T],
+        x: &Vec<T>,
+        pass: &Pass,
+        tape: &mut DagTape<T>,
+    ) {
+        self.run_forward(params, x, pass, tape);
+    }
+
+    fn output<'t, T: Scalar>(&self, tape: &'t DagTape<T>) -> &'t [T] {
+        &tape.output
+    }
+
+    fn compute_backward<T: Scalar>(
+        &self,
+        params: &[T],
+        x: &Vec<T>,
+        pass: &Pass,
+        tape: &mut DagTape<T>,
+        d_output: &[T],
+        grads: Grads<'_, T>,
+    ) {
+        self.run_backward(params, x, pass, tape, d_output, grads);
+    }
 
     fn row_width(&self) -> Option<usize> {
         Some(self.spec.outputs)
@@ -446,8 +502,12 @@ impl Model for DagNN {
         crate::gpu::GpuVerifier::on(on).map(Some)
     }
 
-    fn check_input(&self, x: &Vec<f32>) -> Result<()> {
+    fn check_input<T: Scalar>(&self, x: &Vec<T>) -> Result<()> {
         self.check_values(x)
+    }
+
+    fn output_values<T: Scalar>(&self, x: &Vec<T>) -> Option<usize> {
+        Some(x.len() / self.spec.inputs * self.spec.outputs)
     }
 
     fn cast_input<T: Scalar, U: Scalar>(&self, input: &Vec<T>) -> Vec<U> {

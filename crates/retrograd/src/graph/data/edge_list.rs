@@ -1,11 +1,13 @@
 //! Edge lists as CSV with features as CSV or NPY.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::listed::{Listed, read_listed, read_pairs};
+use super::markup::{Chosen, is_marked};
 use super::{NodeData, Split};
 use crate::data::csv::{Reading, Table};
 use crate::data::{Array, Values, npy};
@@ -18,7 +20,7 @@ use crate::{Error, Result};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EdgeListFiles {
-    /// Two columns, source and target, of nodes' numbers or names; a third, `weight`, where edges have
+    /// GraphML or GML; or two columns, source and target, of nodes' numbers or names; a third, `weight`, where edges have
     /// one. A first line of names may be there or not; names alone are a graph without edges. Columns
     /// may be separated by blanks; lines that begin with `#` or `%` are comments.
     pub edges: PathBuf,
@@ -36,6 +38,16 @@ pub struct EdgeListFiles {
     /// numbers from 0 on, −1 where it is not known, or text. Links are predicted without.
     #[serde(default)]
     pub labels: Option<PathBuf>,
+    /// GraphML and GML: attributes of nodes that are features, numbers as they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub numbers: Vec<String>,
+    /// GraphML and GML: attributes of nodes that are features, a value for each of these texts: 1 at
+    /// its own, 0 elsewhere.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub categories: BTreeMap<String, Vec<String>>,
+    /// GraphML and GML: the attribute of nodes that is their class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
     /// What is predicted.
     #[serde(default)]
     pub predict: Predict,
@@ -139,12 +151,28 @@ impl EdgeListFiles {
             edge_features: Vec::new(),
             features: None,
             labels: None,
+            numbers: Vec::new(),
+            categories: BTreeMap::new(),
+            label: None,
             predict: Predict::Links,
             undirected: false,
             self_loops: EdgeRule::default(),
             duplicates: EdgeRule::default(),
             neighbours: Vec::new(),
         }
+    }
+
+    /// The attributes of nodes that are features.
+    pub(crate) fn chosen(&self) -> Chosen<'_> {
+        Chosen {
+            numbers: &self.numbers,
+            categories: &self.categories,
+        }
+    }
+
+    /// Whether one file has everything.
+    pub(crate) fn is_marked(&self) -> bool {
+        is_marked(&self.edges)
     }
 }
 
@@ -190,7 +218,7 @@ fn build(files: &EdgeListFiles, listed: Listed) -> Result<(GraphBatch<f32>, List
             }
         }
         (weights, edge_features) = (None, None);
-    } else if files.undirected {
+    } else if files.undirected || listed.undirected {
         let forward = sources.clone();
         sources.extend_from_slice(&targets);
         targets.extend(forward);
@@ -208,12 +236,13 @@ fn build(files: &EdgeListFiles, listed: Listed) -> Result<(GraphBatch<f32>, List
     } else {
         built.graph
     });
-    let mut batch = match (listed.features.take(), &files.features) {
-        (Some((width, values)), Some(path)) => {
+    let mut batch = match listed.features.take() {
+        Some((width, values)) => {
+            let path = files.features.as_ref().unwrap_or(&files.edges);
             let values = values.iter().map(|&v| v as f32).collect();
             GraphBatch::dense(graph, width, values).map_err(|e| Error::file(path, "features", e))?
         }
-        _ => GraphBatch::ids(graph, nodes, &(0..nodes as u32).collect::<Vec<_>>())?,
+        None => GraphBatch::ids(graph, nodes, &(0..nodes as u32).collect::<Vec<_>>())?,
     };
     if let Some(weights) = weights {
         let kept: Vec<f32> = built.kept.iter().map(|&e| weights[e as usize]).collect();
@@ -230,12 +259,21 @@ fn build(files: &EdgeListFiles, listed: Listed) -> Result<(GraphBatch<f32>, List
 /// Reads a graph of one's own. 60 % of the nodes with a class train, 20 % validate, 20 % test, drawn
 /// from the seed.
 pub fn read_edge_list(files: &EdgeListFiles, seed: u64) -> Result<NodeData> {
-    if files.labels.is_none() {
-        return Err(Error::invalid(
-            "[data] labels",
-            "nothing",
-            "a file with the class of every node, or predict = \"links\"",
-        ));
+    let (key, needed, said) = match files.is_marked() {
+        true => (
+            "label",
+            "the attribute that is a node's class",
+            files.label.is_some(),
+        ),
+        false => (
+            "labels",
+            "a file with the class of every node",
+            files.labels.is_some(),
+        ),
+    };
+    if !said {
+        let needed = format!("{needed}, or predict = \"links\"");
+        return Err(Error::invalid(format!("[data] {key}"), "nothing", needed));
     }
     let (batch, listed) = build(files, read_listed(files, true)?)?;
     let Some((classes, class_names)) = listed.classes else {
@@ -277,16 +315,11 @@ mod tests {
         let labels = Array::new(vec![3], Values::I64(vec![0, 1, -1])).unwrap();
         npy::write(path("labels.npy"), &labels).unwrap();
         let mut files = EdgeListFiles {
-            edges: path("edges.csv"),
-            weight: None,
-            edge_features: Vec::new(),
             features: Some(path("x.csv")),
             labels: Some(path("labels.npy")),
             predict: Predict::Nodes,
             undirected: true,
-            self_loops: EdgeRule::Refuse,
-            duplicates: EdgeRule::Refuse,
-            neighbours: Vec::new(),
+            ..EdgeListFiles::of_edges(&path("edges.csv"))
         };
         let data = read_edge_list(&files, 0).unwrap();
         assert_eq!(data.batch.graph().edges(), 4);
@@ -356,16 +389,11 @@ mod tests {
         std::fs::write(path("x.csv"), "a\n1\n3\n5\n").unwrap();
         std::fs::write(path("y.csv"), "class\n0\n1\n1\n").unwrap();
         let mut files = EdgeListFiles {
-            edges: path("edges.csv"),
-            weight: None,
-            edge_features: Vec::new(),
             features: Some(path("x.csv")),
             labels: Some(path("y.csv")),
             predict: Predict::Nodes,
             undirected: true,
-            self_loops: EdgeRule::Refuse,
-            duplicates: EdgeRule::Refuse,
-            neighbours: Vec::new(),
+            ..EdgeListFiles::of_edges(&path("edges.csv"))
         };
         let counts = |batch: &GraphBatch<f32>| [batch.graph().nodes(), batch.graph().edges()];
         assert_eq!(counts(&read_edge_list(&files, 0).unwrap().batch), [3, 0]);
@@ -391,16 +419,9 @@ mod tests {
         let read = |text: &str| {
             std::fs::write(&edges, text).unwrap();
             let files = EdgeListFiles {
-                edges: edges.clone(),
-                weight: None,
-                edge_features: Vec::new(),
-                features: None,
-                labels: None,
-                predict: Predict::Links,
-                undirected: false,
                 self_loops: EdgeRule::Drop,
                 duplicates: EdgeRule::Drop,
-                neighbours: Vec::new(),
+                ..EdgeListFiles::of_edges(&edges)
             };
             let batch = read_unlabelled(&files).unwrap();
             let ids = node_names(&files).unwrap().0;
@@ -421,16 +442,8 @@ mod tests {
         let edges = folder.path().join("edges.csv");
         std::fs::write(&edges, "a,b,weight\n3,1,2\n1,3,2\n0,2,1\n2,2,1\n0,2,5\n").unwrap();
         let mut files = EdgeListFiles {
-            edges: edges.clone(),
-            weight: None,
-            edge_features: Vec::new(),
-            features: None,
-            labels: None,
-            predict: Predict::Links,
-            undirected: false,
-            self_loops: EdgeRule::Refuse,
             duplicates: EdgeRule::Drop,
-            neighbours: Vec::new(),
+            ..EdgeListFiles::of_edges(&edges)
         };
         let message = read_unlabelled(&files).unwrap_err().to_string();
         assert!(

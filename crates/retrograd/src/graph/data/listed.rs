@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::edge_list::{EdgeListFiles, edge_table, matrix};
+use super::markup;
 use crate::data::csv::{Kind, Reading, Table};
 use crate::data::files::{list, quote};
 use crate::data::npy;
@@ -36,6 +37,8 @@ pub(crate) struct Listed {
     pub features: Option<(usize, Vec<f64>)>,
     /// The class of every node, where it is known, and the classes' names.
     pub classes: Option<(Vec<Option<u32>>, Vec<String>)>,
+    /// Whether the file itself says that edges go both ways.
+    pub undirected: bool,
     /// What was found out, to be said.
     pub notes: Vec<String>,
 }
@@ -55,15 +58,18 @@ const SOURCE_WORDS: [&str; 8] = [
 const TARGET_WORDS: [&str; 8] = [
     "target", "dst", "to", "node2", "node_2", "v", "tail", "cited",
 ];
-const WEIGHT_WORDS: [&str; 4] = ["weight", "w", "value", "strength"];
+pub(super) const WEIGHT_WORDS: [&str; 4] = ["weight", "w", "value", "strength"];
 const LABEL_WORDS: [&str; 6] = ["label", "labels", "class", "y", "target", "category"];
 
-fn among(words: &[&str], name: &str) -> bool {
+pub(super) fn among(words: &[&str], name: &str) -> bool {
     words.contains(&name.trim().to_lowercase().as_str())
 }
 
 /// Reads everything that the files say.
 pub(crate) fn read_listed(files: &EdgeListFiles, with_labels: bool) -> Result<Listed> {
+    if markup::is_marked(&files.edges) {
+        return markup::read_listed(files, with_labels);
+    }
     let mut listed = Listed::default();
     let (feature_ids, features) = match &files.features {
         Some(path) => {
@@ -76,7 +82,7 @@ pub(crate) fn read_listed(files: &EdgeListFiles, with_labels: bool) -> Result<Li
         Some(path) if with_labels => Some((path, read_labels(path)?)),
         _ => None,
     };
-    let label_ids = labels.as_ref().and_then(|(_, l)| l.ids.as_ref());
+    let label_ids = labels.as_ref().and_then(|(_, l)| l.ids.as_deref());
     let edges = read_edge_table(files, &mut listed.notes)?;
     let alone = files.features.is_none() && labels.is_none();
     let by_name = feature_ids.is_some()
@@ -120,7 +126,7 @@ pub(crate) fn read_listed(files: &EdgeListFiles, with_labels: bool) -> Result<Li
 }
 
 /// All names once: in the order of the features, of the labels, then those of the edges.
-fn order_of(features: &Ids, labels: Option<&Vec<String>>, edges: &EdgeTable) -> Vec<String> {
+fn order_of(features: &Ids, labels: Option<&[String]>, edges: &EdgeTable) -> Vec<String> {
     let mut names: Vec<String> = features.clone().unwrap_or_default();
     // Where features name the nodes there are no others.
     if features.is_some() {
@@ -417,7 +423,7 @@ fn unique_ids(table: &Table, column: usize) -> Result<Vec<String>> {
 }
 
 /// 7, 7.0 and 07 are one node.
-fn canonical(text: &str) -> String {
+pub(super) fn canonical(text: &str) -> String {
     match text.parse::<f64>() {
         Ok(n) if n.fract() == 0.0 && n.abs() < 1e15 => (n as i64).to_string(),
         _ => text.to_string(),
@@ -425,14 +431,14 @@ fn canonical(text: &str) -> String {
 }
 
 /// The labels as they are written.
-struct Labels {
-    ids: Ids,
+pub(super) struct Labels {
+    pub ids: Ids,
     /// Empty where a class is not known.
-    texts: Vec<String>,
-    numeric: bool,
+    pub texts: Vec<String>,
+    pub numeric: bool,
 }
 
-fn read_labels(path: &Path) -> Result<Labels> {
+pub(super) fn read_labels(path: &Path) -> Result<Labels> {
     if path.extension().is_some_and(|e| e == "npy") {
         let array = npy::read(path)?;
         if array.shape.len() != 1 && array.shape[1..] != [1] {
@@ -575,7 +581,7 @@ fn place_features(
 }
 
 /// The classes in the order of the nodes, and their names.
-fn place_labels(
+pub(super) fn place_labels(
     listed: &Listed,
     path: &Path,
     files: &EdgeListFiles,

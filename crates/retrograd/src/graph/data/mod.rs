@@ -1,9 +1,11 @@
 //! Graphs from files: `.content`/`.cites`, plain Planetoid, TUDataset, edge lists with CSV or NPY
-//! features; and Zachary's karate club built in.
+//! features, GraphML and GML, folders of graphs; and Zachary's karate club built in.
 
 mod edge_list;
+mod folder;
 mod karate;
 mod listed;
+mod markup;
 mod planetoid;
 mod tudataset;
 
@@ -11,8 +13,11 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use edge_list::node_names;
 pub use edge_list::{EdgeListFiles, read_edge_list, read_unlabelled};
+pub use folder::{GraphFolder, read_folder};
+pub(crate) use folder::{files as graph_files, tudataset_in};
 pub use karate::{KARATE_EDGES, karate_club};
 pub(crate) use listed::read_pairs;
+pub(crate) use markup::{Marked, is_marked, number, read_marked};
 pub use planetoid::{read_content_cites, read_planetoid};
 pub use tudataset::read_tudataset;
 
@@ -60,6 +65,11 @@ pub struct GraphSet {
     pub class_names: Vec<String>,
     /// The number of every graph; empty for classification.
     pub targets: Vec<f32>,
+    /// What is taken off the numbers, and what they are divided by, for training: figures and
+    /// predictions are in their own units.
+    pub scaling: [f32; 2],
+    /// The graphs' names, where they are not their numbers.
+    pub names: Option<Vec<String>>,
 }
 
 /// Where `data/fetch-graphs` puts its files: `$RETROGRAD_DATA/graphs`, or

@@ -178,6 +178,8 @@ pub fn read_tudataset(folder: &Path, name: &str, edge_features: bool) -> Result<
             classes,
             class_names: kinds.iter().map(f64::to_string).collect(),
             targets: Vec::new(),
+            scaling: [0.0, 1.0],
+            names: None,
         });
     }
     let path = file("graph_attributes");
@@ -188,6 +190,8 @@ pub fn read_tudataset(folder: &Path, name: &str, edge_features: bool) -> Result<
         classes: Vec::new(),
         class_names: Vec::new(),
         targets: targets.iter().map(|&t| t as f32).collect(),
+        scaling: [0.0, 1.0],
+        names: None,
     })
 }
 

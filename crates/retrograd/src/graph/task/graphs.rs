@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{BY_CLASS, Inference, add_drawing, add_spread, classes_metadata, figure_of};
 use crate::budget::Demand;
-use crate::data::metrics::{Confusion, predicted_class};
+use crate::data::metrics::{Confusion, Regression, RegressionScores, predicted_class};
 use crate::graph::batch::GraphBatch;
 use crate::graph::data::GraphSet;
 use crate::graph::draw;
@@ -85,6 +85,22 @@ pub struct GraphTask {
     /// Where their steps are computed.
     placement: Placement,
     inference: Inference,
+}
+
+/// Who was taken for whom, or how far off numbers are in their own units.
+enum Measured {
+    Classes(Confusion),
+    Numbers(RegressionScores),
+}
+
+impl Measured {
+    /// By name; the first is what folds are compared by.
+    fn figures(&self) -> Vec<(&'static str, f64)> {
+        match self {
+            Measured::Classes(c) => vec![("accuracy", c.accuracy()), ("f1", c.f1())],
+            Measured::Numbers(s) => vec![("r2", s.r2), ("rmse", s.rmse), ("mae", s.mae)],
+        }
+    }
 }
 
 /// Graphs as one batch, and what they should give.
@@ -170,7 +186,8 @@ impl GraphTask {
         target.values.clear();
         target.classes.clear();
         if set.classes.is_empty() {
-            let targets = chosen.iter().map(|&g| set.targets[g]);
+            let [shift, scale] = set.scaling;
+            let targets = chosen.iter().map(|&g| (set.targets[g] - shift) / scale);
             target.values.extend(targets);
         } else {
             let classes = chosen.iter().map(|&g| set.classes[g]);
@@ -179,19 +196,22 @@ impl GraphTask {
         batch.fill(chosen.iter().map(|&g| &set.graphs[g]))
     }
 
-    /// The loss and, for classes, who was taken for whom; of the test where not of the validation.
-    fn figures(&mut self, params: &[f32], validation: bool) -> Result<(f64, Option<Confusion>)> {
+    /// The loss and what is measured; of the test where not of the validation.
+    fn figures(&mut self, params: &[f32], validation: bool) -> Result<(f64, Measured)> {
         let loss = self.loss();
         let part = self.validation.as_ref().filter(|_| validation);
         let (batch, target) = part.unwrap_or(&self.test);
         let y = self.inference.output(&self.model, params, batch);
-        let value = f64::from(loss.evaluate(y, target, None));
+        let value = f64::from(loss.compute(y, target, None));
         if self.set.classes.is_empty() {
-            return Ok((value, None));
+            let [shift, scale] = self.set.scaling.map(f64::from);
+            let mut sums = Regression::in_units(&[shift], &[scale]);
+            sums.add(y, target)?;
+            return Ok((value, Measured::Numbers(sums.scores())));
         }
         let mut confusion = Confusion::new(self.set.class_names.len());
         confusion.add(y, target)?;
-        Ok((value, Some(confusion)))
+        Ok((value, Measured::Classes(confusion)))
     }
 
     /// Some graphs of the test with what they were taken for, and all graphs' embedding.
@@ -237,7 +257,7 @@ impl GraphTask {
         GraphTask { placement, ..self }
     }
 
-    /// Every fold's test figure (accuracy, or loss) and its curve, the other folds each trained
+    /// Every fold's test figure (accuracy, or R²) and its curve, the other folds each trained
     /// from the start.
     fn cross_validate(&self, experiment: &Experiment, own: f64) -> Result<Vec<Tested>> {
         let mut all = Vec::new();
@@ -254,10 +274,9 @@ impl GraphTask {
             let mut task = GraphTask::new(spec, set, folds, self.batch, seed, None)?;
             let mut session = Session::new(experiment.clone()).placed(self.placement.clone());
             let summary = session.fit(&mut task)?;
-            let key = if self.set.classes.is_empty() {
-                "test_loss"
-            } else {
-                "test_accuracy"
+            let key = match self.set.classes.is_empty() {
+                true => "test_r2",
+                false => "test_accuracy",
             };
             all.push((fold.to_string(), figure_of(&summary, key)?, task.curve));
         }
@@ -360,14 +379,13 @@ impl Task for GraphTask {
             if validation && self.validation.is_none() {
                 continue;
             }
-            let (loss, confusion) = self.figures(params, validation)?;
-            if !validation && let Some(confusion) = &confusion {
+            let (loss, measured) = self.figures(params, validation)?;
+            if !validation && let Measured::Classes(confusion) = &measured {
                 self.curve.push((epoch, confusion.accuracy()));
             }
             metrics.push((format!("{name}_loss"), loss));
-            if let Some(confusion) = confusion {
-                metrics.push((format!("{name}_accuracy"), confusion.accuracy()));
-                metrics.push((format!("{name}_f1"), confusion.f1()));
+            for (figure, value) in measured.figures() {
+                metrics.push((format!("{name}_{figure}"), value));
             }
         }
         Ok(metrics)
@@ -394,16 +412,17 @@ impl Task for GraphTask {
     }
 
     fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {
-        let (loss, confusion) = self.figures(params, false)?;
+        let (loss, measured) = self.figures(params, false)?;
         let mut findings = Findings::default();
         let summary = &mut findings.summary;
         summary.insert("test_loss".into(), loss.into());
-        let accuracy = confusion.map(|c| c.accuracy());
-        if let Some(accuracy) = accuracy {
-            summary.insert("test_accuracy".into(), accuracy.into());
+        let figures = measured.figures();
+        // What one fold's F1 is, the epochs' table says.
+        for (figure, value) in figures.iter().filter(|(name, _)| *name != "f1") {
+            summary.insert(format!("test_{figure}"), (*value).into());
         }
         if let Some(experiment) = self.others.take() {
-            let all = self.cross_validate(&experiment, accuracy.unwrap_or(loss))?;
+            let all = self.cross_validate(&experiment, figures[0].1)?;
             let how = match self.validation {
                 Some(_) => "each with the weights that were best on its validation fold.",
                 None => "each trained on all the others to the end.",

@@ -124,7 +124,7 @@ impl LinkTask {
         self.batch.set_pairs(pairs)?;
         let y = self.inference.output(&self.model, params, &self.batch);
         let target = known.iter().map(|&k| f32::from(u8::from(k)));
-        let loss = Loss::BceLogits.evaluate(y, &Target::values(target.collect()), None);
+        let loss = Loss::BceLogits.compute(y, &Target::values(target.collect()), None);
         Ok((f64::from(loss), roc_auc(y, known)))
     }
 }

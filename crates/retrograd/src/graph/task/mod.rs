@@ -21,8 +21,9 @@ pub use text::TextTask;
 
 use super::batch::GraphBatch;
 use super::data::{
-    EdgeListFiles, GraphSet, NodeData, cache_folder, karate_club, node_names, read_content_cites,
-    read_edge_list, read_planetoid, read_tudataset, read_unlabelled,
+    EdgeListFiles, GraphFolder, GraphSet, NodeData, cache_folder, karate_club, node_names,
+    read_content_cites, read_edge_list, read_folder, read_planetoid, read_tudataset,
+    read_unlabelled,
 };
 use super::network::{GraphNetwork, GraphTape};
 use super::spec::GraphSpec;
@@ -117,6 +118,8 @@ pub enum GraphDataSpec {
         #[serde(default = "yes")]
         validate: bool,
     },
+    /// A folder of graphs of one's own, a file each.
+    Folder(GraphFolder),
     /// Sentences from a small grammar, characters of which are masked and restored.
     Text {
         /// Characters of a sample.
@@ -142,7 +145,9 @@ impl GraphDataSpec {
             | GraphDataSpec::ContentCites { predict, .. }
             | GraphDataSpec::Planetoid { predict, .. } => Some(*predict),
             GraphDataSpec::EdgeList(files) => Some(files.predict),
-            GraphDataSpec::Tudataset { .. } | GraphDataSpec::Text { .. } => None,
+            GraphDataSpec::Tudataset { .. }
+            | GraphDataSpec::Folder(_)
+            | GraphDataSpec::Text { .. } => None,
         }
     }
 
@@ -270,7 +275,26 @@ fn load(experiment: &Experiment, data: &GraphDataSpec) -> Result<Loaded> {
             };
             Ok(Loaded::Graphs(set, folds, fold.is_none()))
         }
+        GraphDataSpec::Folder(spec) => {
+            let spec = resolved(experiment, spec);
+            let next = Folds::next_validates(spec.fold.unwrap_or(0), spec.folds);
+            let folds = Folds {
+                validation: next.validation.filter(|_| spec.validate),
+                ..next
+            };
+            let set = read_folder(&spec, true)?;
+            Ok(Loaded::Graphs(set, folds, spec.fold.is_none()))
+        }
         GraphDataSpec::Text { .. } => Ok(Loaded::Text),
+    }
+}
+
+/// A folder's paths as the experiment means them.
+pub(super) fn resolved(experiment: &Experiment, spec: &GraphFolder) -> GraphFolder {
+    GraphFolder {
+        folder: experiment.resolve(&spec.folder),
+        labels: spec.labels.as_ref().map(|path| experiment.resolve(path)),
+        ..spec.clone()
     }
 }
 
@@ -406,7 +430,7 @@ impl Inference {
         params: &[f32],
         batch: &GraphBatch<f32>,
     ) -> &[f32] {
-        network.forward(params, batch, &Pass::inference(), &mut self.tape);
+        network.compute_forward(params, batch, &Pass::inference(), &mut self.tape);
         network.output(&self.tape)
     }
 

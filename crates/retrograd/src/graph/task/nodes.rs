@@ -272,7 +272,7 @@ impl Task for NodeTask {
                 continue;
             }
             if *name == "validation" {
-                let loss = Loss::CrossEntropy.evaluate(y, target, None);
+                let loss = Loss::CrossEntropy.compute(y, target, None);
                 metrics.push(("validation_loss".into(), f64::from(loss)));
             }
             let mut confusion = Confusion::new(self.data.class_names.len());

@@ -7,15 +7,17 @@ use super::text::{ALPHABET, letter};
 use super::{
     CLASSES, GraphDataSpec, Inference, LinkTask, Loaded, Predict, link_names, load, text_task,
 };
-use crate::data::metrics::predicted_class;
+use crate::data::metrics::{Regression, predicted_class};
 use crate::graph::batch::GraphBatch;
-use crate::graph::data::{GraphSet, NodeData, Split, node_names, read_pairs, read_unlabelled};
+use crate::graph::data::{
+    GraphFolder, GraphSet, NodeData, Split, node_names, read_folder, read_pairs, read_unlabelled,
+};
 use crate::graph::network::GraphNetwork;
 use crate::graph::sample::roc_auc;
 use crate::graph::spec::GraphSpec;
 use crate::graph::transform::encode_text;
 use crate::train::{Experiment, Predictions, experiment_of, load_weights, model_file};
-use crate::{Error, Result};
+use crate::{Error, Result, Target};
 
 type Columns = Vec<(String, Vec<String>)>;
 
@@ -25,7 +27,8 @@ type Columns = Vec<(String, Vec<String>)>;
 /// | trained on | inputs |
 /// |---|---|
 /// | `content_cites`, `planetoid`, `tudataset` | a folder of the same form |
-/// | `edge_list` | the edges and the features, perhaps the labels |
+/// | `edge_list` | the edges and the features, perhaps the labels; or a graph as GraphML or GML |
+/// | `folder` | a folder of graphs, or one of them |
 /// | links (`predict = "links"`) | pairs of nodes: two columns |
 /// | `text` | a text file; `_` is restored |
 pub fn predict(run: &Path, inputs: &[PathBuf]) -> Result<Predictions> {
@@ -58,11 +61,18 @@ pub fn predict(run: &Path, inputs: &[PathBuf]) -> Result<Predictions> {
         few(1, "none, or a text file")?;
         return trained.text(&experiment, &data, skips, inputs.first());
     }
+    // Given on the command line: relative to where that is, not to the experiment.
+    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(Error::io(path, "find"));
     let mut data = data;
     match &mut data {
         GraphDataSpec::Karate { .. } => few(0, "none: the club is built in")?,
         GraphDataSpec::EdgeList(files) => match inputs {
             [] => {}
+            [graph] if files.is_marked() && files.chosen().width() > 0 => {
+                files.edges = absolute(graph)?;
+                let (names, _) = node_names(files)?;
+                return trained.nodes(&read_unlabelled(files)?, None, names);
+            }
             [_, ..] if files.features.is_none() => {
                 return Err(Error::invalid(
                     "run",
@@ -71,9 +81,6 @@ pub fn predict(run: &Path, inputs: &[PathBuf]) -> Result<Predictions> {
                 ));
             }
             [edges, features, rest @ ..] if rest.len() <= 1 => {
-                // Given on the command line: relative to where that is, not to the experiment.
-                let absolute =
-                    |path: &PathBuf| std::path::absolute(path).map_err(Error::io(path, "find"));
                 files.edges = absolute(edges)?;
                 files.features = Some(absolute(features)?);
                 match rest.first() {
@@ -99,7 +106,19 @@ pub fn predict(run: &Path, inputs: &[PathBuf]) -> Result<Predictions> {
         | GraphDataSpec::Tudataset { folder, .. } => {
             few(1, "none, or a folder of the same form")?;
             if let Some(given) = inputs.first() {
-                *folder = Some(std::path::absolute(given).map_err(Error::io(given, "find"))?);
+                *folder = Some(absolute(given)?);
+            }
+        }
+        GraphDataSpec::Folder(spec) => {
+            few(1, "none, or a folder of graphs")?;
+            if let Some(given) = inputs.first() {
+                let spec = GraphFolder {
+                    folder: absolute(given)?,
+                    // A table of the run's own graphs says nothing about others.
+                    labels: None,
+                    ..spec.clone()
+                };
+                return trained.graphs(&read_folder(&spec, false)?);
             }
         }
         GraphDataSpec::Text { .. } => {}
@@ -216,19 +235,30 @@ impl Trained {
     fn graphs(&self, set: &GraphSet) -> Result<Predictions> {
         let all: Vec<&GraphBatch<f32>> = set.graphs.iter().collect();
         let outputs = self.output(&GraphBatch::union(&all)?)?;
-        let mut columns = numbered("graph", all.len());
+        let mut columns = match &set.names {
+            Some(names) => vec![("graph".to_string(), names.clone())],
+            None => numbered("graph", all.len()),
+        };
         let mut metrics = Vec::new();
         if self.classes.is_empty() {
+            let [shift, scale] = set.scaling;
+            let outputs: Vec<f32> = outputs.iter().map(|y| y * scale + shift).collect();
             let cells = outputs.iter().map(ToString::to_string).collect();
             columns.push(("predicted".into(), cells));
-            let truth = set.targets.iter().map(ToString::to_string).collect();
-            columns.push(("target".into(), truth));
-            let errors = outputs.iter().zip(&set.targets);
-            let squares = errors.map(|(y, t)| f64::from(y - t) * f64::from(y - t));
-            metrics.push((
-                "mse".into(),
-                squares.sum::<f64>() / outputs.len().max(1) as f64,
-            ));
+            if !set.targets.is_empty() {
+                let truth = set.targets.iter().map(ToString::to_string).collect();
+                columns.push(("target".into(), truth));
+                let mut sums = Regression::new(1);
+                sums.add(&outputs, &Target::values(set.targets.clone()))?;
+                let scores = sums.scores();
+                for (name, value) in [
+                    ("rmse", scores.rmse),
+                    ("mae", scores.mae),
+                    ("r2", scores.r2),
+                ] {
+                    metrics.push((name.to_string(), value));
+                }
+            }
         } else {
             self.check_classes()?;
             self.class_columns(&outputs, &mut columns);
@@ -237,11 +267,13 @@ impl Trained {
                 .iter()
                 .map(|&c| set.class_names[c as usize].clone())
                 .collect();
-            let rows = outputs.chunks_exact(self.classes.len());
-            let right = rows.zip(&truth).filter(|(row, t)| self.class(row) == **t);
-            let accuracy = right.count() as f64 / truth.len().max(1) as f64;
-            metrics.push(("accuracy".into(), accuracy));
-            columns.push(("class".into(), truth));
+            if !truth.is_empty() {
+                let rows = outputs.chunks_exact(self.classes.len());
+                let right = rows.zip(&truth).filter(|(row, t)| self.class(row) == **t);
+                let accuracy = right.count() as f64 / truth.len() as f64;
+                metrics.push(("accuracy".into(), accuracy));
+                columns.push(("class".into(), truth));
+            }
         }
         Ok(predictions(columns, metrics))
     }

@@ -212,7 +212,7 @@ impl TextTask {
         let width = self.model.output_width();
         for (batch, target) in &self.validation {
             let y = self.inference.output(&self.model, params, batch);
-            loss += f64::from(Loss::CrossEntropy.evaluate(y, target, None));
+            loss += f64::from(Loss::CrossEntropy.compute(y, target, None));
             let weights = target.weights.as_deref().unwrap_or_default();
             for ((row, &class), &w) in y.chunks_exact(width).zip(&target.classes).zip(weights) {
                 all += f64::from(w);

@@ -48,7 +48,7 @@ fn a_smooth_function_is_learned_to_a_thousandth_and_better_on_a_finer_grid() {
     let new = samples(200, 1.0, 4);
     let mut tape = NetworkTape::default();
     let params: Vec<f32> = cast(&params);
-    fine.forward(&params, &new, &Pass::inference(), &mut tape);
+    fine.compute_forward(&params, &new, &Pass::inference(), &mut tape);
     let squares: f64 = fine
         .output(&tape)
         .iter()

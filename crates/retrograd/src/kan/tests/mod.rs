@@ -19,7 +19,7 @@ fn samples(inputs: usize, count: usize, seed: u64) -> Vec<f32> {
 
 fn run(network: &Network, params: &[f32], x: &[f32]) -> Vec<f32> {
     let mut tape = NetworkTape::default();
-    network.forward(params, &x.to_vec(), &Pass::inference(), &mut tape);
+    network.compute_forward(params, &x.to_vec(), &Pass::inference(), &mut tape);
     network.output(&tape).to_vec()
 }
 
@@ -37,7 +37,7 @@ fn exact(network: &Network, params: &[f32], x: &[f32]) -> Vec<f64> {
         ..Pass::inference()
     };
     let mut tape = NetworkTape::default();
-    network.forward(&cast::<f32, f64>(params), &cast(x), &pass, &mut tape);
+    network.compute_forward(&cast::<f32, f64>(params), &cast(x), &pass, &mut tape);
     network.output(&tape).to_vec()
 }
 
@@ -551,9 +551,9 @@ fn single_and_batch_forward_agree_to_the_bit() {
     let (network, params) = (kan.network(), kan.params().to_vec());
     let mut tape = NetworkTape::default();
     let pass = Pass::training(Key::new(0));
-    network.forward(&params, &x, &pass, &mut tape);
+    network.compute_forward(&params, &x, &pass, &mut tape);
     let mut d_params = vec![0.0; params.len()];
-    network.backward(
+    network.compute_backward(
         &params,
         &x,
         &pass,

@@ -50,9 +50,9 @@ fn the_reference_equals_pytorch_in_f64() {
             let mut params = params.clone();
             let mut state = Optimizer::new(optimizer.spec, params.len());
             for step in 0..bundle.steps {
-                model.forward(&params, &input, &pass, &mut tape);
+                model.compute_forward(&params, &input, &pass, &mut tape);
                 let output = model.output(&tape);
-                let loss = Loss::SumSquares.evaluate(output, &target, Some(&mut d_output));
+                let loss = Loss::SumSquares.compute(output, &target, Some(&mut d_output));
                 if step == 0 {
                     let y = &bundle.array("output/y").unwrap().values;
                     assert!(
@@ -67,7 +67,7 @@ fn the_reference_equals_pytorch_in_f64() {
                     "{name} {kind}: {loss} {exact}"
                 );
                 let grads = Grads::params(&mut d_params);
-                model.backward(&params, &input, &pass, &mut tape, &d_output, grads);
+                model.compute_backward(&params, &input, &pass, &mut tape, &d_output, grads);
                 if step == 0 {
                     let exact = bundle.flat(&model, "grad").unwrap();
                     let error = worst_per_tensor(&model, &d_params, &exact);
@@ -108,10 +108,10 @@ fn the_fast_path_is_as_accurate_as_pytorch_in_f32() {
         let mut d_output = vec![0.0; input.state.len()];
         let mut d_params = vec![0.0; params.len()];
         let pass = Pass::inference();
-        model.forward(&params, &input, &pass, &mut tape);
-        Loss::SumSquares.evaluate(model.output(&tape), &target, Some(&mut d_output));
+        model.compute_forward(&params, &input, &pass, &mut tape);
+        Loss::SumSquares.compute(model.output(&tape), &target, Some(&mut d_output));
         let grads = Grads::params(&mut d_params);
-        model.backward(&params, &input, &pass, &mut tape, &d_output, grads);
+        model.compute_backward(&params, &input, &pass, &mut tape, &d_output, grads);
         let exact = bundle.flat(&model, "grad").unwrap();
         let torch = bundle.flat(&model, "grad32").unwrap();
         let ours = worst_per_tensor(&model, &cast(&d_params), &exact);

@@ -29,10 +29,10 @@ fn gradients<T: Scalar>(
         vec![T::ZERO; params.len()],
         vec![T::ZERO; input.state.len()],
     );
-    model.forward(params, input, pass, &mut tape);
+    model.compute_forward(params, input, pass, &mut tape);
     let d_output = weights(input.state.len());
     let grads = Grads::both(&mut d_params, &mut d_input);
-    model.backward(params, input, pass, &mut tape, &d_output, grads);
+    model.compute_backward(params, input, pass, &mut tape, &d_output, grads);
     (d_params, d_input)
 }
 
@@ -48,7 +48,7 @@ fn every_gradient_equals_its_central_difference() {
         let w: Vec<f64> = weights(input.state.len());
         let mut tape = Default::default();
         let mut loss = |params: &[f64], input: &LogicBatch<f64>| -> f64 {
-            model.forward(params, input, &pass, &mut tape);
+            model.compute_forward(params, input, &pass, &mut tape);
             model.output(&tape).iter().zip(&w).map(|(y, w)| y * w).sum()
         };
         // The error of a central difference is h²·f‴/6 + ε·f/h: 1e-8 of the largest gradient, and
@@ -202,14 +202,14 @@ fn micro_batches_add_up() {
     let (once, _) = gradients(&model, &params, &input, &pass);
     let mut d_params = vec![1.0; params.len()];
     let mut tape = Default::default();
-    model.forward(&params, &input, &pass, &mut tape);
+    model.compute_forward(&params, &input, &pass, &mut tape);
     let d_output = weights(input.state.len());
     let grads = Grads {
         params: Some(&mut d_params),
         input: None,
         accumulate: true,
     };
-    model.backward(&params, &input, &pass, &mut tape, &d_output, grads);
+    model.compute_backward(&params, &input, &pass, &mut tape, &d_output, grads);
     for (d, once) in d_params.iter().zip(&once) {
         assert!((d - 1.0 - once).abs() <= 1e-6 * (1.0 + once.abs()));
     }

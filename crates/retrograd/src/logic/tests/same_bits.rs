@@ -76,14 +76,14 @@ fn a_tape_serves_batches_of_any_size() {
     for shape in [[2, 6, 19], [1, 2, 3], [3, 5, 16]] {
         let (params, input) = case(&model, shape, 4);
         let mut fresh = Default::default();
-        model.forward(&params, &input, &pass, &mut kept);
-        model.forward(&params, &input, &pass, &mut fresh);
+        model.compute_forward(&params, &input, &pass, &mut kept);
+        model.compute_forward(&params, &input, &pass, &mut fresh);
         assert_eq!(model.output(&kept), model.output(&fresh));
         let d_output = vec![0.5; input.state.len()];
         let mut gradients = [vec![0.0; params.len()], vec![0.0; params.len()]];
         for (tape, d) in [&mut kept, &mut fresh].into_iter().zip(&mut gradients) {
             let grads = crate::Grads::params(d);
-            model.backward(&params, &input, &pass, tape, &d_output, grads);
+            model.compute_backward(&params, &input, &pass, tape, &d_output, grads);
         }
         assert_eq!(gradients[0], gradients[1]);
     }
@@ -101,7 +101,7 @@ fn wires_survive_a_round_trip_and_bad_ones_are_refused() {
     let (params, input) = case(&model, [1, 3, 3], 0);
     let run = |model: &LogicCa| {
         let mut tape = Default::default();
-        model.forward(&params, &input, &crate::Pass::inference(), &mut tape);
+        model.compute_forward(&params, &input, &crate::Pass::inference(), &mut tape);
         model.output(&tape).to_vec()
     };
     assert_eq!(run(&model), run(&other));

@@ -38,12 +38,12 @@ pub(crate) fn passes<T: Scalar>(
     };
     let mut tape = NetworkTape::default();
     let x = x.to_vec();
-    network.forward(params, &x, &pass, &mut tape);
+    network.compute_forward(params, &x, &pass, &mut tape);
     let y = network.output(&tape).to_vec();
     let mut d_params = vec![T::ZERO; params.len()];
     let mut d_x = vec![T::ZERO; x.len()];
     let grads = Grads::both(&mut d_params, &mut d_x);
-    network.backward(params, &x, &pass, &mut tape, d_y, grads);
+    network.compute_backward(params, &x, &pass, &mut tape, d_y, grads);
     [y, d_x, d_params]
 }
 
@@ -56,7 +56,7 @@ fn every_network_bundle_agrees_with_pytorch_in_f64() {
         let (model, params, input) = (&case.model, &case.params, &case.input);
         let pass = Pass::training(Key::new(0));
         let mut tape = NetworkTape::default();
-        model.forward(params, input, &pass, &mut tape);
+        model.compute_forward(params, input, &pass, &mut tape);
         let y = model.output(&tape).to_vec();
         let name = bundle.name();
         let out = &bundle.array("output/y").unwrap().values;
@@ -66,13 +66,13 @@ fn every_network_bundle_agrees_with_pytorch_in_f64() {
             worst(&y, out, 0.0)
         );
         let mut d_y = vec![0.0; y.len()];
-        let loss = bundle.loss.evaluate(&y, &case.target, Some(&mut d_y));
+        let loss = bundle.loss.compute(&y, &case.target, Some(&mut d_y));
         let theirs = bundle.array("output/loss").unwrap().values[0];
         assert!((loss - theirs).abs() < 1e-10 * theirs.abs(), "{name} loss");
         let mut d_params = vec![0.0; params.len()];
         let mut d_input = vec![0.0; input.len()];
         let grads = Grads::both(&mut d_params, &mut d_input);
-        model.backward(params, input, &pass, &mut tape, &d_y, grads);
+        model.compute_backward(params, input, &pass, &mut tape, &d_y, grads);
         let oracle = bundle.flat(model, "grad").unwrap();
         let largest = oracle.iter().fold(0.0_f64, |a, g| a.max(g.abs()));
         for t in model.layout().tensors() {
@@ -122,16 +122,16 @@ fn one_step_ten_and_a_hundred_follow_pytorch() {
             assert_eq!(losses.len(), bundle.steps);
             let mut d_params = vec![0.0; params.len()];
             for (step, &theirs) in losses.iter().enumerate() {
-                model.forward(&params, input, &pass, &mut tape);
+                model.compute_forward(&params, input, &pass, &mut tape);
                 let y = model.output(&tape).to_vec();
                 let mut d_y = vec![0.0; y.len()];
-                let loss = bundle.loss.evaluate(&y, &case.target, Some(&mut d_y));
+                let loss = bundle.loss.compute(&y, &case.target, Some(&mut d_y));
                 assert!(
                     (loss - theirs).abs() <= limit * losses[0],
                     "{name} {kind}, step {step}: {loss} for {theirs}"
                 );
                 let grads = Grads::params(&mut d_params);
-                model.backward(&params, input, &pass, &mut tape, &d_y, grads);
+                model.compute_backward(&params, input, &pass, &mut tape, &d_y, grads);
                 state.step(&mut params, &d_params, model.layout(), optimizer.spec.lr());
             }
             let after = bundle.flat(model, &format!("after/{kind}")).unwrap();
@@ -233,10 +233,59 @@ fn wrong_lengths_from_outside_are_errors_and_change_nothing() {
     );
     let mut tape = Default::default();
     let pass = Pass::inference();
-    let error = network
-        .try_forward(&params, &five, &pass, &mut tape)
-        .unwrap_err();
-    invalid(error, &["5 values"]);
+    // By name and through the trait; forward, and backward after it.
+    let error = network.forward(&params, &five[..], &pass, &mut tape);
+    invalid(error.unwrap_err(), &["5 values", "multiple of 2"]);
+    let error = Model::forward(&network, &params, &five, &pass, &mut tape);
+    invalid(error.unwrap_err(), &["5 values", "multiple of 2"]);
+    let error = network.forward(&params[1..], &five[..4], &pass, &mut tape);
+    invalid(error.unwrap_err(), &["8 values", "9"]);
+    network
+        .forward(&params, &five[..4], &pass, &mut tape)
+        .unwrap();
+    let (mut d_params, mut d_x) = ([0.0; 9], [0.0; 4]);
+    let mut backward = |x: &[f32], d_y: &[f32], d_params: &mut [f32], d_x: &mut [f32]| {
+        let by_name = network.backward(
+            &params,
+            x,
+            &pass,
+            &mut tape,
+            d_y,
+            Grads::both(d_params, d_x),
+        );
+        let vector = x.to_vec();
+        let grads = Grads::both(d_params, d_x);
+        let by_trait = Model::backward(&network, &params, &vector, &pass, &mut tape, d_y, grads);
+        assert_eq!(by_name.is_err(), by_trait.is_err());
+        by_name
+    };
+    let four = &five[..4];
+    let d_y = [0.0; 6];
+    backward(four, &d_y, &mut d_params, &mut d_x).unwrap();
+    for (error, says) in [
+        (
+            backward(&five, &d_y, &mut d_params, &mut d_x),
+            ["5 values", "multiple of 2"],
+        ),
+        (
+            backward(&five[..2], &d_y, &mut d_params, &mut d_x),
+            ["tape's output", "3"],
+        ),
+        (
+            backward(four, &d_y[1..], &mut d_params, &mut d_x),
+            ["5 values", "6"],
+        ),
+        (
+            backward(four, &d_y, &mut d_params[1..], &mut d_x),
+            ["8 values", "9"],
+        ),
+        (
+            backward(four, &d_y, &mut d_params, &mut d_x[1..]),
+            ["3 values", "4"],
+        ),
+    ] {
+        invalid(error.unwrap_err(), &says);
+    }
     assert_eq!(network.predict(&params, &[0.5; 4]).unwrap().len(), 6);
     let y = [0.0_f32; 6];
     for loss in [
@@ -245,17 +294,17 @@ fn wrong_lengths_from_outside_are_errors_and_change_nothing() {
         Loss::BceLogits,
         Loss::SumSquares,
     ] {
-        let error = loss.try_evaluate(&y, &Target::default(), None).unwrap_err();
+        let error = loss.evaluate(&y, &Target::default(), None).unwrap_err();
         invalid(error, &["target"]);
     }
     let target = Target::classes(vec![0, 2]);
     invalid(
         Loss::CrossEntropy
-            .try_evaluate(&y, &target, Some(&mut [0.0; 5]))
+            .evaluate(&y, &target, Some(&mut [0.0; 5]))
             .unwrap_err(),
         &["5 values"],
     );
-    assert!(Loss::CrossEntropy.try_evaluate(&y, &target, None).unwrap() > 1.0);
+    assert!(Loss::CrossEntropy.evaluate(&y, &target, None).unwrap() > 1.0);
     // Weights come back as they were saved, with what stands beside them.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("w.safetensors");

@@ -75,10 +75,10 @@ fn ranges<M: Model>(model: &M, example: &Example<M>) -> Vec<Range<usize>> {
     let mut d_params = vec![f32::NAN; params.len()];
     let mut tape = Default::default();
     let pass = Pass::training(Key::new(0));
-    model.forward(&params, &example.input, &pass, &mut tape);
+    model.compute_forward(&params, &example.input, &pass, &mut tape);
     let d_output = vec![0.1; model.output(&tape).len()];
     let mut reported = Vec::new();
-    model.backward_then(
+    model.compute_backward_then(
         &mut params,
         &example.input,
         &pass,
@@ -275,19 +275,19 @@ impl Model for Wrong {
     fn init(&self, seed: u64) -> Vec<f32> {
         self.inner.init(seed)
     }
-    fn forward<T: Scalar>(
+    fn compute_forward<T: Scalar>(
         &self,
         params: &[T],
         input: &Vec<T>,
         pass: &Pass,
         tape: &mut NetworkTape<T>,
     ) {
-        self.inner.forward(params, input, pass, tape);
+        self.inner.compute_forward(params, input, pass, tape);
     }
     fn output<'t, T: Scalar>(&self, tape: &'t NetworkTape<T>) -> &'t [T] {
         self.inner.output(tape)
     }
-    fn backward<T: Scalar>(
+    fn compute_backward<T: Scalar>(
         &self,
         params: &[T],
         input: &Vec<T>,
@@ -297,9 +297,9 @@ impl Model for Wrong {
         grads: Grads<'_, T>,
     ) {
         self.inner
-            .backward(params, input, pass, tape, d_output, grads);
+            .compute_backward(params, input, pass, tape, d_output, grads);
     }
-    fn backward_then<T: Scalar>(
+    fn compute_backward_then<T: Scalar>(
         &self,
         params: &mut [T],
         input: &Vec<T>,
@@ -313,17 +313,17 @@ impl Model for Wrong {
             let last = self.layout().tensors().iter().rev().nth(1).unwrap().range();
             let grads = Grads::params(d_params);
             self.inner
-                .backward(params, input, pass, tape, d_output, grads);
+                .compute_backward(params, input, pass, tape, d_output, grads);
             ready(last.start..params.len(), params, d_params);
             let kept = d_params[last.start..].to_vec();
             let grads = Grads::params(d_params);
             self.inner
-                .backward(params, input, pass, tape, d_output, grads);
+                .compute_backward(params, input, pass, tape, d_output, grads);
             d_params[last.start..].copy_from_slice(&kept);
             return ready(0..last.start, params, d_params);
         }
         let fault = self.fault;
-        self.inner.backward_then(
+        self.inner.compute_backward_then(
             params,
             input,
             pass,

@@ -63,7 +63,13 @@ impl Model for Tiny {
         let len = self.layout.len();
         (0..len).map(|_| stream.range(-0.5, 0.5) as f32).collect()
     }
-    fn forward<T: Scalar>(&self, params: &[T], input: &Vec<T>, pass: &Pass, tape: &mut Vec<T>) {
+    fn compute_forward<T: Scalar>(
+        &self,
+        params: &[T],
+        input: &Vec<T>,
+        pass: &Pass,
+        tape: &mut Vec<T>,
+    ) {
         let mask = Self::mask(pass, input.len());
         let out = self.out();
         let (weight, bias) = params.split_at(IN * out);
@@ -80,7 +86,7 @@ impl Model for Tiny {
     fn output<'t, T: Scalar>(&self, tape: &'t Vec<T>) -> &'t [T] {
         tape
     }
-    fn backward<T: Scalar>(
+    fn compute_backward<T: Scalar>(
         &self,
         _params: &[T],
         input: &Vec<T>,
@@ -183,8 +189,8 @@ impl Task for Fake {
         let example = example.unwrap();
         let mut tape = Vec::new();
         self.model
-            .forward(params, &example.input, &Pass::inference(), &mut tape);
-        let loss = Loss::Mse.evaluate(&tape, &example.target, None);
+            .compute_forward(params, &example.input, &Pass::inference(), &mut tape);
+        let loss = Loss::Mse.compute(&tape, &example.target, None);
         Ok(vec![("validation_loss".into(), f64::from(loss))])
     }
     fn metadata(&self) -> Vec<(String, String)> {

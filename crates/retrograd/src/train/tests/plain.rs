@@ -28,13 +28,13 @@ fn gradient<M: Model>(
     pass: &Pass,
 ) -> (f32, Vec<f32>) {
     let mut tape = Default::default();
-    model.forward(params, input, pass, &mut tape);
+    model.compute_forward(params, input, pass, &mut tape);
     let y = model.output(&tape).to_vec();
     let mut d_y = vec![0.0; y.len()];
-    let value = loss.evaluate(&y, target, Some(&mut d_y));
+    let value = loss.compute(&y, target, Some(&mut d_y));
     let mut d_params = vec![0.0; params.len()];
     let grads = Grads::params(&mut d_params);
-    model.backward(params, input, pass, &mut tape, &d_y, grads);
+    model.compute_backward(params, input, pass, &mut tape, &d_y, grads);
     (value, d_params)
 }
 
@@ -64,9 +64,10 @@ fn the_loop_steps_as_written_plainly() {
             let Example { input, target } = example.unwrap();
             let pass = Pass::training(key.step(step));
             let mut tape = Vec::new();
-            task.model.forward(&params, &input, &pass, &mut tape);
+            task.model
+                .compute_forward(&params, &input, &pass, &mut tape);
             let mut d_y = vec![0.0; tape.len()];
-            Loss::Mse.evaluate(&tape.clone(), &target, Some(&mut d_y));
+            Loss::Mse.compute(&tape.clone(), &target, Some(&mut d_y));
             for d in &mut d_y {
                 *d *= 1.0 / batches as f32;
             }
@@ -76,7 +77,7 @@ fn the_loop_steps_as_written_plainly() {
                 accumulate: step > first,
             };
             let model = &task.model;
-            model.backward(&params, &input, &pass, &mut tape, &d_y, grads);
+            model.compute_backward(&params, &input, &pass, &mut tape, &d_y, grads);
         }
         clip_elements(&mut sum, 0.5);
         clip_global_norm(&mut sum, task.model.layout(), 0.3);
@@ -208,7 +209,7 @@ fn a_graph_transform_steps_as_written_plainly() {
             let y = apart.forward_batch(std::slice::from_ref(&batch), &pass);
             let y = y.unwrap();
             let mut d_y = vec![0.0; y.len()];
-            loss.evaluate(&y, &target, Some(&mut d_y));
+            loss.compute(&y, &target, Some(&mut d_y));
             apart.backward_batch(&d_y, &pass).unwrap();
             apart.step(lr).unwrap();
             assert_eq!(apart.params(), params, "step {step}");

@@ -88,7 +88,7 @@ impl<M: Model> Model for Faulty<'_, M> {
     fn init(&self, seed: u64) -> Vec<f32> {
         self.inner.init(seed)
     }
-    fn forward<T: Scalar>(
+    fn compute_forward<T: Scalar>(
         &self,
         params: &[T],
         input: &M::Input<T>,
@@ -99,12 +99,13 @@ impl<M: Model> Model for Faulty<'_, M> {
             return;
         }
         tape.used = true;
-        self.inner.forward(params, input, pass, &mut tape.inner);
+        self.inner
+            .compute_forward(params, input, pass, &mut tape.inner);
     }
     fn output<'t, T: Scalar>(&self, tape: &'t Self::Tape<T>) -> &'t [T] {
         self.inner.output(&tape.inner)
     }
-    fn backward<T: Scalar>(
+    fn compute_backward<T: Scalar>(
         &self,
         params: &[T],
         input: &M::Input<T>,
@@ -114,9 +115,14 @@ impl<M: Model> Model for Faulty<'_, M> {
         grads: Grads<'_, T>,
     ) {
         if !self.is_wrong::<T>() {
-            return self
-                .inner
-                .backward(params, input, pass, &mut tape.inner, d_output, grads);
+            return self.inner.compute_backward(
+                params,
+                input,
+                pass,
+                &mut tape.inner,
+                d_output,
+                grads,
+            );
         }
         let mut d_output = d_output.to_vec();
         if let ModelFault::DOutput(transform) = self.fault {
@@ -126,7 +132,7 @@ impl<M: Model> Model for Faulty<'_, M> {
         let wants_input = grads.input.is_some();
         let mut d_params = vec![T::ZERO; params.len()];
         let mut d_input = vec![T::ZERO; input.values().len()];
-        self.inner.backward(
+        self.inner.compute_backward(
             params,
             input,
             pass,

@@ -28,7 +28,7 @@ pub fn hard_circuits() -> Result<Vec<Row>> {
             .collect();
         let batch = LogicBatch::new(&model, state.clone(), [1, height, width], None)?;
         let mut tape = Default::default();
-        model.forward(&params, &batch, &Pass::training(Key::new(0)), &mut tape);
+        model.compute_forward(&params, &batch, &Pass::training(Key::new(0)), &mut tape);
         let soft: Vec<f64> = model.output(&tape).iter().map(|&v| f64::from(v)).collect();
         let whole = HardCircuit::of(&model, &params);
         for (words, circuit) in [("", whole.clone()), (", simplified", whole.simplify())] {

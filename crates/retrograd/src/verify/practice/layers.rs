@@ -16,7 +16,7 @@ fn network(input: &[usize], layers: &str) -> Result<Network> {
 fn through(model: &Network, pass: &Pass, x: &[f32], d_y: Option<&[f32]>) -> (Vec<f32>, Vec<f32>) {
     let params = model.init(1);
     let (x, mut tape) = (x.to_vec(), Default::default());
-    model.forward(&params, &x, pass, &mut tape);
+    model.compute_forward(&params, &x, pass, &mut tape);
     let y = model.output(&tape).to_vec();
     let mut d_x = vec![f32::NAN; x.len()];
     let mut d_params = vec![0.0; params.len()];
@@ -26,7 +26,7 @@ fn through(model: &Network, pass: &Pass, x: &[f32], d_y: Option<&[f32]>) -> (Vec
         input: Some(&mut d_x),
         accumulate: false,
     };
-    model.backward(&params, &x, pass, &mut tape, &d_y, grads);
+    model.compute_backward(&params, &x, pass, &mut tape, &d_y, grads);
     (y, d_x)
 }
 
@@ -151,7 +151,7 @@ pub fn running_statistics() -> Result<Vec<Row>> {
                 .collect();
             let mut tape = Default::default();
             let pass = Pass::training(Key::new(0));
-            model.forward(&params, &x, &pass, &mut tape);
+            model.compute_forward(&params, &x, &pass, &mut tape);
             model.absorb(&tape);
             for c in 0..2 {
                 let own =

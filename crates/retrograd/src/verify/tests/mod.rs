@@ -76,7 +76,7 @@ impl Model for Tiny {
             .map(|_| stream.range(-0.7, 0.7) as f32)
             .collect()
     }
-    fn forward<T: Scalar>(&self, p: &[T], x: &Vec<T>, _: &Pass, tape: &mut Tape<T>) {
+    fn compute_forward<T: Scalar>(&self, p: &[T], x: &Vec<T>, _: &Pass, tape: &mut Tape<T>) {
         if self.fault == Fault::Stale && !tape.hidden.is_empty() {
             return;
         }
@@ -107,7 +107,7 @@ impl Model for Tiny {
     fn output<'t, T: Scalar>(&self, tape: &'t Tape<T>) -> &'t [T] {
         &tape.output
     }
-    fn backward<T: Scalar>(
+    fn compute_backward<T: Scalar>(
         &self,
         p: &[T],
         x: &Vec<T>,

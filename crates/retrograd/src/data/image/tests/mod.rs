@@ -316,3 +316,104 @@ fn the_mean_of_images_is_their_mean() {
     }
     assert!(Image::mean(&[]).is_err());
 }
+
+/// Images of `sections` × 6 × 5 pixels, each its own number.
+fn numbered(sections: usize) -> ImageFile {
+    let image = |s: usize| Image {
+        width: 5,
+        height: 6,
+        pixels: (0..30).map(|i| (100 * s + i) as f32).collect(),
+    };
+    ImageFile::from_images("numbered", (0..sections).map(image).collect()).unwrap()
+}
+
+#[test]
+fn pixels_are_binned_and_frames_averaged_by_whoever_reads() {
+    let file = numbered(3).averaged().binned(2).unwrap();
+    assert_eq!((file.width, file.height, file.sections), (2, 3, 1));
+    // The first pixel is the mean of 0, 1, 5, 6 over frames that are 100 apart.
+    let expected = [103.0, 105.0, 113.0, 115.0, 123.0, 125.0];
+    assert_eq!(file.read_section(0).unwrap().pixels, expected);
+    // A window is the same part of the whole.
+    let window = Rect {
+        x: 1,
+        y: 1,
+        width: 1,
+        height: 2,
+    };
+    let mut part = [0.0; 2];
+    file.read_window(0, window, &mut part).unwrap();
+    assert_eq!(part, [115.0, 125.0]);
+    assert!(file.read_section(1).is_err());
+    // Frames that are not averaged stay apart.
+    let stack = numbered(3).binned(3).unwrap();
+    assert_eq!((stack.width, stack.height, stack.sections), (1, 2, 3));
+    assert_eq!(stack.read_section(2).unwrap().pixels, [206.0, 221.0]);
+    let error = numbered(1).binned(6).unwrap_err().to_string();
+    assert!(error.contains("1 to 5"), "{error}");
+    assert!(numbered(1).binned(0).is_err());
+}
+
+#[test]
+fn spooled_and_mrc_files_are_binned_alike_and_say_their_new_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let pixels = numbered(1).read_section(0).unwrap();
+    let mut header = Header::new(5, 6, 1, MrcMode::F32);
+    header.set_voxel_size([1.5, 1.5, 1.0]);
+    for (name, format) in [
+        ("a.mrc", Format::Mrc(Box::new(header))),
+        ("a.tif", Format::Tiff { bits: 16 }),
+    ] {
+        let path = folder.path().join(name);
+        pixels.write(&path, &format).unwrap();
+        let file = ImageFile::open(&path, &Spool::new().unwrap()).unwrap();
+        let file = file.binned(2).unwrap();
+        let expected = [3.0, 5.0, 13.0, 15.0, 23.0, 25.0];
+        assert_eq!(file.read_section(0).unwrap().pixels, expected, "{name}");
+        if let Format::Mrc(header) = &file.format {
+            assert_eq!(header.size(), [2, 3, 1]);
+            assert_eq!(header.voxel_size()[..2], [3.0, 3.0]);
+        }
+    }
+}
+
+/// As a microscope's program writes one: tags of its own around the pixels.
+#[test]
+fn a_tiff_keeps_resolution_and_texts() {
+    use tiff::encoder::{Rational, TiffEncoder, colortype::Gray16};
+    use tiff::tags::Tag;
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("a.tif"), folder.path().join("b.tif"));
+    let mut encoder = TiffEncoder::new(std::fs::File::create(&from).unwrap()).unwrap();
+    let mut image = encoder.new_image::<Gray16>(4, 2).unwrap();
+    let tags = image.encoder();
+    tags.write_tag(Tag::XResolution, Rational { n: 254, d: 10 })
+        .unwrap();
+    tags.write_tag(Tag::YResolution, Rational { n: 127, d: 10 })
+        .unwrap();
+    tags.write_tag(Tag::ResolutionUnit, 3_u16).unwrap();
+    tags.write_tag(Tag::ImageDescription, "ImageJ=1.54f\nunit=nm")
+        .unwrap();
+    tags.write_tag(Tag::DateTime, "2024:05:31 12:00:00")
+        .unwrap();
+    image.write_data(&[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+    let spool = Spool::new().unwrap();
+    let file = ImageFile::open(&from, &spool).unwrap();
+    assert_eq!(file.tags.resolution(), [Some(25.4), Some(12.7)]);
+    assert_eq!(file.tags.description(), Some("ImageJ=1.54f\nunit=nm"));
+    // Read and written as it came, and as floats.
+    for bits in [16, 32] {
+        let format = Format::Tiff { bits };
+        let writer = ImageWriter::create(&to, 4, 2, 1, &format).unwrap();
+        let mut writer = writer.with_tags(&file.tags);
+        writer
+            .write_rows(&file.read_section(0).unwrap().pixels)
+            .unwrap();
+        writer.finish().unwrap();
+        let again = ImageFile::open(&to, &spool).unwrap();
+        assert_eq!((&again.tags, &again.format), (&file.tags, &format));
+    }
+    // Pixels twice as wide are half as many a centimetre.
+    let file = file.binned(2).unwrap();
+    assert_eq!(file.tags.resolution(), [Some(12.7), Some(6.35)]);
+}

@@ -25,11 +25,11 @@ fn the_derivative_of_the_activation_is_in_the_gradient() {
     let mut tape = DagTape::default();
     let input = vec![x];
     let pass = Pass::inference();
-    dag.forward(&params, &input, &pass, &mut tape);
+    dag.compute_forward(&params, &input, &pass, &mut tape);
     let mut d = vec![0.0; 4];
     let mut d_x = vec![0.0];
     let grads = Grads::both(&mut d, &mut d_x);
-    dag.backward(&params, &input, &pass, &mut tape, &[1.0], grads);
+    dag.compute_backward(&params, &input, &pass, &mut tape, &[1.0], grads);
     let slope = 1.0 - (w1 * x).tanh().powi(2);
     for (ours, exact) in [
         (d[0], w2 * slope * x),
@@ -48,7 +48,7 @@ fn nodes_have_activations_of_their_own() {
     assert!(dag.set_activation(2, Activation::Tanh).is_err());
     let mut tape = DagTape::default();
     let params = [1.0, 1.0, 0.0, 0.0];
-    dag.forward(&params, &vec![-2.0], &Pass::inference(), &mut tape);
+    dag.compute_forward(&params, &vec![-2.0], &Pass::inference(), &mut tape);
     assert_eq!(dag.output(&tape), [(-2.0_f64).tanh()]);
 }
 
@@ -131,7 +131,7 @@ impl Wrong for Faulty {
     fn right_mut(&mut self) -> &mut DagNN {
         &mut self.inner
     }
-    fn backward<T: Scalar>(
+    fn compute_backward<T: Scalar>(
         &self,
         params: &[T],
         x: &Vec<T>,
@@ -142,7 +142,8 @@ impl Wrong for Faulty {
     ) {
         let params = self.weights(params);
         let own = reborrow(&mut grads);
-        self.other.backward(&params, x, pass, tape, d_output, own);
+        self.other
+            .compute_backward(&params, x, pass, tape, d_output, own);
         if self.fault == Fault::IntoInputs
             && let Some(d) = grads.input
         {
@@ -243,9 +244,9 @@ fn bits(dag: &DagNN, batch: usize, threads: usize) -> Vec<u32> {
     crate::parallel::with_threads(threads, || {
         // Often enough for helpers to be there.
         for _ in 0..4 {
-            dag.forward(&params, &x, &pass, &mut tape);
+            dag.compute_forward(&params, &x, &pass, &mut tape);
             let grads = Grads::both(&mut d, &mut d_x);
-            dag.backward(&params, &x, &pass, &mut tape, &d_output, grads);
+            dag.compute_backward(&params, &x, &pass, &mut tape, &d_output, grads);
         }
     });
     let all = [dag.output(&tape), &d, &d_x];
@@ -278,8 +279,8 @@ fn what_is_frozen_has_no_gradient_and_changes_no_other() {
     let gradient = |dag: &DagNN| {
         let mut d = vec![1.0; params.len()];
         let (pass, mut tape) = (Pass::inference(), DagTape::default());
-        dag.forward(&params, &x, &pass, &mut tape);
-        dag.backward(
+        dag.compute_forward(&params, &x, &pass, &mut tape);
+        dag.compute_backward(
             &params,
             &x,
             &pass,

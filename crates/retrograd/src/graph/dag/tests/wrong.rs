@@ -18,7 +18,7 @@ pub(super) trait Wrong: Send + Sync {
     }
 
     /// The wrong backward pass.
-    fn backward<T: Scalar>(
+    fn compute_backward<T: Scalar>(
         &self,
         params: &[T],
         input: &<Self::Right as Model>::Input<T>,
@@ -45,7 +45,7 @@ impl<W: Wrong> Model for Mutant<W> {
     fn init(&self, seed: u64) -> Vec<f32> {
         self.0.right().init(seed)
     }
-    fn forward<T: Scalar>(
+    fn compute_forward<T: Scalar>(
         &self,
         params: &[T],
         input: &Self::Input<T>,
@@ -53,13 +53,13 @@ impl<W: Wrong> Model for Mutant<W> {
         tape: &mut Self::Tape<T>,
     ) {
         if !self.0.skips_forward(tape) {
-            self.0.right().forward(params, input, pass, tape);
+            self.0.right().compute_forward(params, input, pass, tape);
         }
     }
     fn output<'t, T: Scalar>(&self, tape: &'t Self::Tape<T>) -> &'t [T] {
         self.0.right().output(tape)
     }
-    fn backward<T: Scalar>(
+    fn compute_backward<T: Scalar>(
         &self,
         params: &[T],
         input: &Self::Input<T>,
@@ -68,7 +68,8 @@ impl<W: Wrong> Model for Mutant<W> {
         d_output: &[T],
         grads: Grads<'_, T>,
     ) {
-        self.0.backward(params, input, pass, tape, d_output, grads);
+        self.0
+            .compute_backward(params, input, pass, tape, d_output, grads);
     }
     fn cast_input<T: Scalar, U: Scalar>(&self, input: &Self::Input<T>) -> Self::Input<U> {
         self.0.right().cast_input(input)

@@ -85,6 +85,8 @@ fn rings_and_stars() -> GraphSet {
         classes,
         class_names: vec!["ring".into(), "star".into()],
         targets: Vec::new(),
+        scaling: [0.0, 1.0],
+        names: None,
     }
 }
 

@@ -27,9 +27,9 @@ fn targets_have_a_gradient_only_where_kinks_fall_among_their_edges() {
     let pass = Pass::inference().reference();
     let gradients = |params: &[f64]| {
         let mut tape = GraphTape::default();
-        network.forward(params, &batch, &pass, &mut tape);
+        network.compute_forward(params, &batch, &pass, &mut tape);
         let mut d = vec![0.0; params.len()];
-        network.backward(
+        network.compute_backward(
             params,
             &batch,
             &pass,

@@ -108,12 +108,12 @@ fn evaluate(
     tape: &mut NetworkTape<f32>,
 ) -> Evaluated {
     let pass = Pass::training(Key::new(0));
-    network.forward(params, input, &pass, tape);
+    network.compute_forward(params, input, &pass, tape);
     let y = network.output(tape).to_vec();
     let mut d_params = vec![0.0; params.len()];
     let mut d_input = vec![0.0; input.len()];
     let grads = Grads::both(&mut d_params, &mut d_input);
-    network.backward(params, input, &pass, tape, d_y, grads);
+    network.compute_backward(params, input, &pass, tape, d_y, grads);
     Evaluated {
         y,
         d_params,
@@ -430,7 +430,7 @@ fn gradients_are_added_to_those_of_an_earlier_batch() {
                 input: None,
                 accumulate: true,
             };
-            network.backward(&params, &input, &pass, &mut tape, &d_y, grads);
+            network.compute_backward(&params, &input, &pass, &mut tape, &d_y, grads);
             for (sum, d) in sum.iter_mut().zip(alone) {
                 *sum += f64::from(d);
             }
@@ -465,10 +465,10 @@ fn one_sample_has_the_bits_it_has_in_a_batch() {
     let (params, input, _) = problem(&network, 50, 3);
     let pass = Pass::inference();
     let mut tape = NetworkTape::default();
-    network.forward(&params, &input, &pass, &mut tape);
+    network.compute_forward(&params, &input, &pass, &mut tape);
     let batch = network.output(&tape).to_vec();
     for (sample, y) in input.chunks_exact(21).zip(batch.chunks_exact(7)) {
-        network.forward(&params, &sample.to_vec(), &pass, &mut tape);
+        network.compute_forward(&params, &sample.to_vec(), &pass, &mut tape);
         assert_eq!(network.output(&tape), y);
     }
 }
