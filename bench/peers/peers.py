@@ -183,20 +183,76 @@ def geometric(workload, tensors):
     return Net(), (x, edges)
 
 
-def with_torch(peer, workload, tensors, metadata, threads):
+def torch_automaton(tensors, metadata):
+    """The automaton of `with_jax`, gate by gate in PyTorch."""
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    spec = json.loads(metadata["model"])
+    batch, height, width = (int(n) for n in tensors["batch/shape"])
+    channels, kernels, steps = spec["channels"], spec["kernels"], spec["steps"]
+    wires = {n.removeprefix("buffers/wires."): torch.tensor(t.astype(np.int64)) for n, t in tensors.items() if "wires" in n}
+    depth = {part: len(spec[part]) - 1 for part in ("perception", "update")}
+    fire = tensors.get("batch/fire")
+    fire = None if fire is None else torch.tensor(fire).reshape(steps, height, width) > 0
+    mode = {"periodic": "circular", "zero": "constant"}[spec["boundary"]]
+    table = torch.tensor(TABLE)
+
+    class Automaton(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for name, values in tensors.items():
+                if name.startswith("params/"):
+                    module = self
+                    *path, last = name.removeprefix("params/").split(".")
+                    for part in path:
+                        if part not in module._modules:
+                            module.add_module(part, nn.Module())
+                        module = module._modules[part]
+                    module.register_parameter(last, nn.Parameter(torch.tensor(values)))
+
+        def forward(self, state):
+            c = {name: torch.softmax(logits, -1) @ table for name, logits in self.named_parameters()}
+            gate = lambda c, a, b: c[..., 0] + c[..., 1] * a + c[..., 2] * b + c[..., 3] * (a * b)
+            for step in range(steps):
+                planes = state.permute(0, 3, 1, 2)
+                around = F.pad(planes, (1, 1, 1, 1), mode=mode).permute(0, 2, 3, 1)
+                x = torch.stack([around[:, i : i + height, j : j + width] for i in range(3) for j in range(3)], -1)
+                x = x[..., None, :].expand(*x.shape[:4], kernels, 9)
+                for layer in range(depth["perception"]):
+                    w = wires[f"perception.{layer}"]
+                    if spec.get("per_kernel_wiring", False):
+                        index = torch.arange(kernels)[:, None]
+                        a, b = x[..., index, w[:, 0]], x[..., index, w[:, 1]]
+                    else:
+                        a, b = x[..., w[0]], x[..., w[1]]
+                    x = gate(c[f"perception.{layer}.logits"], a, b)
+                seen = x.transpose(-1, -2).reshape(len(state), height, width, -1)
+                x = torch.cat([state, seen], -1)
+                for layer in range(depth["update"]):
+                    w = wires[f"update.{layer}"]
+                    x = gate(c[f"update.{layer}.logits"], x[..., w[0]], x[..., w[1]])
+                state = x if fire is None else torch.where(fire[step][None, :, :, None], x, state)
+            return state
+
+    shape = (batch, height, width, channels)
+    state = torch.tensor(tensors["batch/values"]).reshape(shape)
+    target = torch.tensor(tensors["target/values"]).reshape(shape)
+    weight = torch.tensor(tensors.get("target/weights", np.ones(state.numel(), np.float32))).reshape(shape)
+    return Automaton(), state, target, weight
+
+
+def torch_problem(peer, workload, tensors, metadata):
+    """The model, what it is called with, and the loss of what comes out."""
     import torch
     from torch.nn import functional as F
 
-    torch.set_num_threads(threads)
-    optimizer = json.loads(metadata["optimizer"])
-    if peer == "pyg":
-        import torch_geometric
-
-        version = f"{torch_geometric.__version__} on torch {torch.__version__}"
-    else:
-        version = torch.__version__
     if workload.startswith("graph-"):
         model, args = geometric(workload, tensors) if peer == "pyg" else sparse_gcn(tensors)
+    elif workload.startswith("logic-"):
+        model, state, target, weight = torch_automaton(tensors, metadata)
+        return model, (state,), lambda y, part=slice(None): (weight[part] * (y - target[part]) ** 2).sum()
     else:
         model = torch_network(workload, tensors)
         values = torch.tensor(tensors["batch/values"])
@@ -208,18 +264,34 @@ def with_torch(peer, workload, tensors, metadata, threads):
         else:
             weight = "params/0.spline_weight" if "params/0.spline_weight" in tensors else "params/0.weight"
             args = (values.reshape(-1, tensors[weight].shape[1]),)
-    state = {n.removeprefix("params/"): torch.tensor(t) for n, t in tensors.items() if n.startswith("params/")}
 
     if "target/classes" in tensors:
         classes = torch.tensor(tensors["target/classes"].astype(np.int64))
         if "target/weights" in tensors:
             mask = torch.tensor(tensors["target/weights"]) > 0
-            loss = lambda y: F.cross_entropy(y[mask], classes[mask])
+            loss = lambda y, part=slice(None): F.cross_entropy(y[mask], classes[mask])
         else:
-            loss = lambda y: F.cross_entropy(y, classes)
+            loss = lambda y, part=slice(None): F.cross_entropy(y, classes[part])
     else:
         target = torch.tensor(tensors["target/values"])
-        loss = lambda y: F.mse_loss(y, target.reshape(y.shape))
+        target = target.reshape(len(args[0]), -1)
+        loss = lambda y, part=slice(None): F.mse_loss(y, target[part].reshape(y.shape))
+    return model, args, loss
+
+
+def with_torch(peer, workload, tensors, metadata, threads):
+    import torch
+
+    torch.set_num_threads(threads)
+    optimizer = json.loads(metadata["optimizer"])
+    if peer == "pyg":
+        import torch_geometric
+
+        version = f"{torch_geometric.__version__} on torch {torch.__version__}"
+    else:
+        version = torch.__version__
+    model, args, loss = torch_problem(peer, workload, tensors, metadata)
+    state = {n.removeprefix("params/"): torch.tensor(t) for n, t in tensors.items() if n.startswith("params/")}
 
     def start(channels_last=False):
         model.load_state_dict(state)

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use retrograd::bench::{self, Prepared, Workload};
+use retrograd::group::{Exchanged, Group};
 use retrograd::parallel;
 use serde_json::{Map, Value, json};
 
@@ -38,12 +39,12 @@ pub fn build(workload: &Workload, device: Device) -> retrograd::Result<Prepared>
     (workload.build)(device, &experiments::ready)
 }
 
-/// Warm-up and measurement of a workload: at least this long and this often each.
+/// Warm-up and measurement of a workload: at least this long each.
 const WARM_UP: Duration = Duration::from_millis(300);
 const MEASURE: Duration = Duration::from_secs(2);
+/// Shared steps are counted before they are made: so many at least, and at most.
 const LEAST: usize = 5;
-/// Enough for a steady median of the shortest steps.
-const MAX: usize = 100_000;
+const MOST: usize = 100_000;
 
 /// The times of a workload.
 pub struct Timing {
@@ -56,6 +57,47 @@ pub struct Timing {
     pub min: Duration,
     pub flops: Option<f64>,
     pub rate: Option<(&'static str, f64)>,
+    /// Where the batch was cut into shards.
+    pub shared: Option<Shared>,
+}
+
+/// How a step was shared, and what its exchanges took: means over the steps.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared {
+    pub shards: usize,
+    pub processes: usize,
+    /// Numbers of a gradient.
+    pub params: usize,
+    pub exchanged: Exchanged,
+}
+
+impl Shared {
+    /// The fewest bytes that a process can send for everybody to have the sum of whole gradients.
+    pub fn least_bytes(&self) -> f64 {
+        8.0 * self.params as f64 * (1.0 - 1.0 / self.processes as f64)
+    }
+
+    /// In a line.
+    pub fn text(&self) -> String {
+        let Shared {
+            shards, processes, ..
+        } = *self;
+        if processes == 1 {
+            return format!("{shards} shards");
+        }
+        let Exchanged {
+            seconds,
+            waited,
+            bytes,
+        } = self.exchanged;
+        format!(
+            "{shards} shards, {processes} processes: {bytes} bytes sent, {:.2} × the least; exchanges {:.0} µs, \
+             {:.0} % hidden",
+            bytes as f64 / self.least_bytes(),
+            1e6 * seconds,
+            100.0 * (1.0 - waited / seconds).max(0.0),
+        )
+    }
 }
 
 impl Timing {
@@ -87,6 +129,19 @@ impl Timing {
         if let Some((name, rate)) = self.rate() {
             map.insert(name.into(), json!(rate));
         }
+        if let Some(shared) = &self.shared {
+            let Exchanged {
+                seconds,
+                waited,
+                bytes,
+            } = shared.exchanged;
+            map.insert("shards".into(), json!(shared.shards));
+            map.insert("processes".into(), json!(shared.processes));
+            map.insert("params".into(), json!(shared.params));
+            map.insert("sent_bytes".into(), json!(bytes));
+            map.insert("exchange_ns".into(), json!(1e9 * seconds));
+            map.insert("waited_ns".into(), json!(1e9 * waited));
+        }
         Value::Object(map)
     }
 }
@@ -105,28 +160,77 @@ pub fn time(
         };
         switch.store(true, Ordering::Relaxed);
     }
-    let start = Instant::now();
-    let mut warm = 0;
-    while start.elapsed() < WARM_UP || warm < LEAST {
-        (prepared.step)();
-        warm += 1;
-    }
-    let mut times = Vec::with_capacity(MAX);
-    let start = Instant::now();
-    while (start.elapsed() < MEASURE || times.len() < LEAST) && times.len() < MAX {
-        let before = Instant::now();
-        (prepared.step)();
-        times.push(before.elapsed());
-    }
-    times.sort_unstable();
+    let [median, min] = prepared.time(WARM_UP, MEASURE);
     Ok(Some(Timing {
         name: workload.name,
         device,
         fused,
         threads: parallel::threads(),
-        median: times[times.len() / 2],
-        min: times[0],
+        median,
+        min,
         flops: prepared.flops,
         rate: prepared.rate,
+        shared: None,
     }))
+}
+
+/// Times a workload on batches that are cut into shards, shared by a group; every process makes the same
+/// steps. None where they can't be cut.
+pub fn time_shared(
+    workload: &'static Workload,
+    shards: Option<usize>,
+    group: &dyn Group,
+) -> anyhow::Result<Option<Timing>> {
+    let prepared = build(workload, Device::Cpu)?;
+    let (flops, rate) = (prepared.flops, prepared.rate);
+    let Some(sharded) = prepared.sharded else {
+        return Ok(None);
+    };
+    let mut timing = None;
+    sharded(shards, group, &mut |sharing| {
+        let bench::Sharing {
+            shards,
+            params,
+            step,
+        } = sharing;
+        let start = Instant::now();
+        for _ in 0..LEAST {
+            step();
+        }
+        // The first steps allocate; rank 0's clock decides for all.
+        let seconds = start.elapsed().as_secs_f64() / LEAST as f64;
+        let wanted = (MEASURE.as_secs_f64() / seconds.max(1e-9)) as usize;
+        let mut count = wanted.clamp(LEAST, MOST).to_le_bytes().to_vec();
+        group.broadcast(&mut count);
+        let count = count.try_into().map_or(LEAST, usize::from_le_bytes);
+        let mut times = Vec::with_capacity(count);
+        let mut total = Exchanged::default();
+        for _ in 0..count {
+            let before = Instant::now();
+            let one = step();
+            times.push(before.elapsed());
+            total.seconds += one.seconds / count as f64;
+            total.waited += one.waited / count as f64;
+            total.bytes += one.bytes;
+        }
+        total.bytes /= count as u64;
+        times.sort_unstable();
+        timing = Some(Timing {
+            name: workload.name,
+            device: Device::Cpu,
+            fused: false,
+            threads: parallel::threads(),
+            median: times[times.len() / 2],
+            min: times[0],
+            flops,
+            rate,
+            shared: Some(Shared {
+                shards,
+                processes: group.size(),
+                params,
+                exchanged: total,
+            }),
+        });
+    })?;
+    Ok(timing)
 }

@@ -106,6 +106,16 @@ pub fn abandon() {
     }
 }
 
+/// Which of the processes on this machine this is; 0 where it is alone.
+pub fn local_rank() -> usize {
+    #[cfg(feature = "mpi")]
+    {
+        JOINED.get().map_or(0, Joined::local_rank)
+    }
+    #[cfg(not(feature = "mpi"))]
+    0
+}
+
 /// Threads for this process, where several share a machine and none is bound to cores of its own.
 pub fn threads() -> Option<usize> {
     #[cfg(feature = "mpi")]

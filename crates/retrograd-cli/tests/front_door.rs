@@ -544,7 +544,8 @@ fn a_run_is_verified_in_its_summary_and_report_unless_left_out() {
     for part in [
         "Verification of this model",
         "checks passed",
-        "forward and backward",
+        "forward and loss",
+        ">backward<",
         "prefers-color-scheme",
         "retrograd train --resume a --epochs 4",
         "@software{retrograd",

@@ -398,3 +398,73 @@ fn automata_are_played_on_a_gpu_to_the_same_bits() {
         "{stderr}"
     );
 }
+
+/// Several adapters share every batch; here it is one adapter, taken twice and thrice.
+#[test]
+fn several_adapters_of_one_process_give_the_bits_of_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    experiment(folder, &format!("{TRAIN}\nshards = 4"));
+    for mode in ["native", "hybrid"] {
+        let weights = |device: &str| {
+            let out = format!("{mode}-{}", device.len());
+            let args = [
+                "test.toml",
+                "--out",
+                &out,
+                "--device",
+                device,
+                "--mode",
+                mode,
+            ];
+            let (stdout, _) = train(folder, &args);
+            assert_eq!(stdout.matches("train_loss").count(), 1, "{stdout}");
+            state(&folder.join(out))
+        };
+        let one = weights("gpu:0");
+        assert!(weights("gpu:0,0") == one, "{mode}");
+        assert!(weights("gpu:0,0,0") == one, "{mode}");
+        assert!(weights("gpu:all") == one, "{mode}");
+    }
+    // As the CPU's shards, up to rounding: the bound of 40 steps above.
+    train(folder, &["test.toml", "--out", "cpu"]);
+    let bound = 40.0 * 10.0 * 8.0 * 2.0_f64.powi(-24);
+    let off = difference(&folder.join("cpu"), &folder.join("native-5"));
+    // Dropout is drawn for every shard's own batch on a device, and differs; without it nothing does.
+    assert!(off > bound, "{off:e}");
+    let path = folder.join("test.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("p = 0.1", "p = 0.0")).unwrap();
+    train(folder, &["test.toml", "--out", "plain-cpu"]);
+    for (out, mode) in [("plain-native", "native"), ("plain-hybrid", "hybrid")] {
+        train(
+            folder,
+            &[
+                "test.toml",
+                "--out",
+                out,
+                "--device",
+                "gpu:0,0",
+                "--mode",
+                mode,
+            ],
+        );
+        let off = difference(&folder.join("plain-cpu"), &folder.join(out));
+        assert!(off <= bound, "{mode}: {off:e}, bound {bound:e}");
+    }
+    // A run goes on with another number of adapters.
+    let resume = [
+        "--resume",
+        "plain-native",
+        "--epochs",
+        "6",
+        "--device",
+        "gpu:0",
+    ];
+    train(folder, &resume);
+    let (code, _, said) = run(
+        folder,
+        &["train", "test.toml", "--device", "gpu:0,0", "--seeds", "2"],
+    );
+    assert!(code == 2 && said.contains("several adapters"), "{said}");
+}

@@ -62,46 +62,11 @@ fn without_mpi_a_process_among_others_says_so_and_trains_nothing() {
 
 #[cfg(feature = "mpi")]
 mod mpi {
+    use super::common::mpi::{kills, mpirun, train};
     use super::common::{parts, state};
     use std::path::{Path, PathBuf};
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
-
-    /// `mpirun` with so many processes on this machine, over TCP on the loopback device. What takes
-    /// longer than two minutes is ended by `timeout`, and fails.
-    fn mpirun(folder: &Path, processes: usize) -> Command {
-        let mut command = Command::new("timeout");
-        command.current_dir(folder);
-        command.args([
-            "--signal=KILL",
-            if kills() > 3 { "600" } else { "120" },
-            "mpirun",
-            "--oversubscribe",
-            "--bind-to",
-            "none",
-        ]);
-        command.args([
-            "--mca",
-            "btl",
-            "tcp,self",
-            "--mca",
-            "btl_tcp_if_include",
-            "lo",
-        ]);
-        command.args(["-np", &processes.to_string()]);
-        // Continuous integration runs as root, in a container.
-        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1");
-        command.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        // Processes that wait give the core to those that work.
-        command.env("OMPI_MCA_mpi_yield_when_idle", "1");
-        command
-    }
-
-    fn train(folder: &Path, processes: usize, args: &[&str]) -> (i32, String, String) {
-        let mut command = mpirun(folder, processes);
-        command.arg(env!("CARGO_BIN_EXE_retrograd")).arg("train");
-        parts(command.args(args).output().unwrap())
-    }
 
     fn model(name: &str) -> PathBuf {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -133,19 +98,100 @@ mod mpi {
         path.display().to_string()
     }
 
+    /// Rings and stars in TUDataset's text, and one ring of 60 nodes whose halves are to be told apart from
+    /// samples of what is around them.
+    fn graphs(folder: &Path) -> [String; 2] {
+        let [mut edges, mut indicator, mut classes, mut labels] = <[String; 4]>::default();
+        let mut first = 1;
+        for graph in 1..=24 {
+            let nodes = 4 + graph / 3;
+            for node in 0..nodes {
+                let other = if graph % 2 == 0 {
+                    (node + 1) % nodes
+                } else {
+                    0
+                };
+                if other != node {
+                    let (a, b) = (first + node, first + other);
+                    edges += &format!("{a}, {b}\n{b}, {a}\n");
+                }
+                indicator += &format!("{graph}\n");
+                labels += &format!("{}\n", node % 2);
+            }
+            first += nodes;
+            classes += &format!("{}\n", graph % 2);
+        }
+        let many = folder.join("RS");
+        std::fs::create_dir(&many).unwrap();
+        for (end, text) in [
+            ("A", edges),
+            ("graph_indicator", indicator),
+            ("graph_labels", classes),
+            ("node_labels", labels),
+        ] {
+            std::fs::write(many.join(format!("RS_{end}.txt")), text).unwrap();
+        }
+        let ring: String = (0..60).map(|i| format!("{i},{}\n", (i + 1) % 60)).collect();
+        let half: String = (0..60).map(|i| format!("{}\n", i / 30)).collect();
+        std::fs::write(
+            folder.join("ring.csv"),
+            "source,target\n".to_string() + &ring,
+        )
+        .unwrap();
+        std::fs::write(folder.join("half.csv"), "class\n".to_string() + &half).unwrap();
+        let layers = |first: &str, last: &str| {
+            format!(
+                "layers = [{first}, {{ kind = \"sage\", out = 8 }}, {{ kind = \"relu\" }}, \
+                 {{ kind = \"dropout\", p = 0.2 }}, {last}]\n"
+            )
+        };
+        let train = "[train]\nepochs = 3\nclip = 0.5\noptimizer = { kind = \"adam\", lr = 0.01 }\n";
+        let pooled = "{ kind = \"mean_pool\" }, { kind = \"dense\", out = 2 }";
+        let graphs = layers("{ kind = \"gin\", out = 8 }", pooled);
+        let nodes = layers(
+            "{ kind = \"embedding\", vocabulary = 60, out = 6 }",
+            "{ kind = \"gcn\", out = 2 }",
+        );
+        let write = |name: &str, model: String, data: &str| {
+            let text = format!(
+                "name = \"{name}\"\n[model]\nfamily = \"graph\"\n{model}[data]\n{data}{train}"
+            );
+            let path = folder.join(format!("{name}.toml"));
+            std::fs::write(&path, text + "batch = 8\nshards = 4\n").unwrap();
+            path.display().to_string()
+        };
+        [
+            write(
+                "graphs",
+                format!("features = 2\n{graphs}"),
+                "kind = \"tudataset\"\nname = \"RS\"\nfolder = \"RS\"\nfolds = 4\nfold = 0\n",
+            ),
+            write(
+                "neighbours",
+                nodes,
+                "kind = \"edge_list\"\nedges = \"ring.csv\"\nlabels = \"half.csv\"\nundirected = true\n\
+                 neighbours = [2, 2]\n",
+            ),
+        ]
+    }
+
     #[test]
     fn one_two_three_and_four_processes_give_the_same_bits_for_every_family() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        for (name, shards, batch) in [
+        let of_models = [
             ("network", 5, 40),
             ("kan", 8, 64),
             ("cnn", 6, 32),
             ("denoise", 4, 4),
             ("automaton", 4, 5),
             ("text", 4, 16),
-        ] {
-            let file = with_shards(folder, name, shards, batch);
+        ];
+        let mut files: Vec<(&str, String)> = of_models
+            .map(|(name, shards, batch)| (name, with_shards(folder, name, shards, batch)))
+            .to_vec();
+        files.extend(["graphs", "neighbours"].into_iter().zip(graphs(folder)));
+        for (name, file) in &files {
             let mut first = None;
             for processes in 1..=4 {
                 let out = format!("{name}-{processes}");
@@ -161,6 +207,18 @@ mod mpi {
                 assert!(outcome == *first, "{name}: {processes} processes");
             }
         }
+        // Two threads in each: shards of a process side by side, sent as they are complete.
+        let file = folder.join("kan.toml").display().to_string();
+        let args = [
+            &file[..],
+            "--no-verify",
+            "--out",
+            "threads",
+            "--threads",
+            "2",
+        ];
+        let (code, _, said) = train(folder, 2, &args);
+        assert_eq!(code, 0, "{said}");
         // The command without mpirun, with the key in the file.
         let file = folder.join("kan.toml").display().to_string();
         let args = ["train", &file, "--no-verify", "--out", "kan-alone"];
@@ -169,15 +227,7 @@ mod mpi {
         let weights =
             |run: &str| std::fs::read(folder.join(run).join("model.safetensors")).unwrap();
         assert!(weights("kan-alone") == weights("kan-4"));
-    }
-
-    /// How often a rank is killed.
-    fn kills() -> u64 {
-        if std::env::var_os("RETROGRAD_FULL").is_some() {
-            50
-        } else {
-            3
-        }
+        assert!(weights("threads") == weights("kan-4"));
     }
 
     /// Steps of a millisecond or so, eight an epoch, with a checkpoint every twenty; enough of them to be
@@ -364,6 +414,84 @@ mod mpi {
         );
         let (_, _, said) = train(&folder.join("good"), 2, &["karate"]);
         assert!(said.contains("one graph in one piece"), "{said}");
+        assert!(begin.elapsed() < Duration::from_secs(40));
+    }
+
+    /// A limit on the size of files is met as a full disk is. Files are rank 0's: where the disk of another
+    /// rank is full, nothing is lost.
+    #[test]
+    fn a_full_disk_of_one_rank_keeps_the_checkpoint_and_another_number_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let (file, _) = long(folder, 0);
+        let limited = |rank: usize, args: &str| {
+            let script = format!(
+                "[ $OMPI_COMM_WORLD_RANK = {rank} ] && ulimit -f 8; exec '{}' train --no-verify {args}",
+                env!("CARGO_BIN_EXE_retrograd")
+            );
+            let begin = Instant::now();
+            let mut command = mpirun(folder, 3);
+            let ended = parts(command.args(["sh", "-c", &script]).output().unwrap());
+            assert!(begin.elapsed() < Duration::from_secs(60));
+            ended
+        };
+        let (code, _, said) = limited(0, &format!("{file} --out none --epochs 4"));
+        assert_ne!(code, 0);
+        assert_eq!(said.matches("error:").count(), 1, "{said}");
+        assert!(said.contains("cannot write"), "{said}");
+        assert!(!folder.join("none").exists(), "nothing half begun is left");
+        // Another rank's disk.
+        let (code, _, said) = limited(1, &format!("{file} --out run --epochs 4"));
+        assert_eq!(code, 0, "{said}");
+        let run = folder.join("run");
+        let before = state(&run);
+        let (code, _, said) = limited(0, "--resume run --epochs 8");
+        assert_ne!(code, 0);
+        assert_eq!(said.matches("error:").count(), 1, "{said}");
+        assert!(state(&run) == before, "what was there is whole");
+        let (code, _, said) = train(
+            folder,
+            2,
+            &["--no-verify", "--resume", "run", "--epochs", "8"],
+        );
+        assert_eq!(code, 0, "{said}");
+        let args = [&file[..], "--no-verify", "--out", "whole", "--epochs", "8"];
+        let (code, _, said) = train(folder, 1, &args);
+        assert_eq!(code, 0, "{said}");
+        assert!(state(&run) == state(&folder.join("whole")));
+    }
+
+    /// NaN in the data of one shard alone.
+    #[test]
+    fn nan_in_one_shard_is_said_once_and_the_last_good_state_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        // A row so large that its square overflows, in the shard of one rank.
+        let rows: String = (0..128)
+            .map(|i| {
+                format!(
+                    "{},{}\n",
+                    if i == 77 { 3e38 } else { f64::from(i % 9) },
+                    i % 7
+                )
+            })
+            .collect();
+        std::fs::write(folder.join("rows.csv"), "x,y\n".to_string() + &rows).unwrap();
+        let text = "name = \"t\"\n[model]\nfamily = \"network\"\nlayers = [{ kind = \"dense\", out = 1 }]\n\
+             [data]\nfile = \"rows.csv\"\ntargets = \"y\"\ntask = \"regression\"\nnormalise = \"none\"\n\
+             validation = 0.1\nshuffle = false\n\
+             [train]\nepochs = 2\nbatch = 64\nshards = 4\noptimizer = { kind = \"sgd\", lr = 0.001 }\n";
+        std::fs::write(folder.join("t.toml"), text).unwrap();
+        let begin = Instant::now();
+        for on_nan in ["stop", "skip"] {
+            let args = ["t.toml", "--no-verify", "--out", on_nan, "--on-nan", on_nan];
+            let (code, _, said) = train(folder, 3, &args);
+            assert_eq!(code == 0, on_nan == "skip", "{said}");
+            if on_nan == "stop" {
+                assert_eq!(said.matches("error:").count(), 1, "{said}");
+                assert!(said.contains("the loss") && said.contains("inf"), "{said}");
+            }
+        }
         assert!(begin.elapsed() < Duration::from_secs(40));
     }
 

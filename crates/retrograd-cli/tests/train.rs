@@ -421,3 +421,38 @@ fn a_plan_is_shown_and_nothing_is_trained() {
     }
     assert!(!folder.path().join("runs").exists());
 }
+
+/// What is timed can be cut into shards; what can't is left out, and where nothing is left it says so.
+#[test]
+fn steps_on_shards_are_timed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let args = [
+        "bench",
+        "kan-tiny-256",
+        "--shards",
+        "4",
+        "--json",
+        "times.json",
+    ];
+    let (code, printed, said) = run(folder, &args);
+    assert_eq!(code, 0, "{said}");
+    assert!(printed.contains("4 shards"), "{printed}");
+    let text = std::fs::read_to_string(folder.join("times.json")).unwrap();
+    let times: serde_json::Value = serde_json::from_str(&text).unwrap();
+    // KAN 2-5-1: 15 edges with a weight of the base and 8 of the spline.
+    let shared = [
+        &times[0]["shards"],
+        &times[0]["processes"],
+        &times[0]["params"],
+    ];
+    assert_eq!(shared, [4, 1, 135]);
+    assert_eq!(times[0]["sent_bytes"], 0);
+    let (code, _, said) = run(folder, &["bench", "graph-gcn16", "--shards", "2"]);
+    assert!(
+        code == 2 && said.contains("--shards: got no workload"),
+        "{said}"
+    );
+    let (code, _, said) = run(folder, &["bench", "kan-tiny-256", "--shards", "300"]);
+    assert!(code == 2 && said.contains("at most 256"), "{said}");
+}

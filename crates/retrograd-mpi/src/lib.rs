@@ -1,10 +1,12 @@
 //! A [`Group`] of processes over MPI, started by `mpirun` or `srun`.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use mpi::Threading;
 use mpi::datatype::{Partition, PartitionMut};
 use mpi::environment::Universe;
+use mpi::request::{Request, Scope, scope};
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, CommunicatorCollectives, Root};
 use retrograd::group::Group;
@@ -17,6 +19,7 @@ const PIECE: usize = 1 << 30;
 pub struct Mpi {
     rank: usize,
     size: usize,
+    local_rank: usize,
     local_size: usize,
     /// One call at a time, from whichever thread.
     calls: Mutex<()>,
@@ -39,13 +42,20 @@ impl Mpi {
             ));
         }
         let world = SimpleCommunicator::world();
+        let local = world.split_shared(world.rank());
         Ok(Mpi {
             rank: number(world.rank()),
             size: number(world.size()),
-            local_size: number(world.split_shared(world.rank()).size()),
+            local_rank: number(local.rank()),
+            local_size: number(local.size()),
             calls: Mutex::new(()),
             universe: Mutex::new(Some(universe)),
         })
+    }
+
+    /// Which of those on this machine this is.
+    pub fn local_rank(&self) -> usize {
+        self.local_rank
     }
 
     /// How many of them are on this machine.
@@ -92,6 +102,26 @@ fn parts(counts: &[usize]) -> (Vec<i32>, Vec<i32>) {
     (counts.iter().map(|&n| whole(n)).collect(), places)
 }
 
+/// Bytes of which everybody's are gathered in one call, their length among them.
+const HEAD: usize = 256;
+
+/// Waits for a request. MPI's own waiting keeps a core busy, which this process may be computing on:
+/// here whoever has work goes first, and after a while (another process writes files, or verifies) looks
+/// become rare.
+fn patient<'a, D: ?Sized, S: Scope<'a>>(mut request: Request<'a, D, S>) {
+    let start = Instant::now();
+    loop {
+        match request.test() {
+            Ok(_) => return,
+            Err(waiting) => request = waiting,
+        }
+        match start.elapsed() < Duration::from_millis(50) {
+            true => std::thread::yield_now(),
+            false => std::thread::sleep(Duration::from_micros(500)),
+        }
+    }
+}
+
 impl Group for Mpi {
     fn rank(&self) -> usize {
         self.rank
@@ -101,15 +131,33 @@ impl Group for Mpi {
         self.size
     }
 
+    /// In one call where everybody has little to say.
     fn gather(&self, own: &[u8]) -> Vec<Vec<u8>> {
         let (world, _turn) = self.world();
-        let mut lengths = vec![0_u64; self.size];
-        world.all_gather_into(&(own.len() as u64), &mut lengths[..]);
-        let lengths: Vec<usize> = lengths.iter().map(|&n| n as usize).collect();
+        let mut head = [0_u8; HEAD];
+        let little = own.len().min(HEAD - 8);
+        head[..8].copy_from_slice(&(own.len() as u64).to_le_bytes());
+        head[8..8 + little].copy_from_slice(&own[..little]);
+        let mut heads = vec![0_u8; HEAD * self.size];
+        scope(|scope| {
+            patient(world.immediate_all_gather_into(scope, &head[..], &mut heads[..]));
+        });
+        let heads = heads.as_chunks::<HEAD>().0;
+        let length = |head: &[u8; HEAD]| {
+            let (length, _) = head.split_first_chunk().expect("longer than a number");
+            u64::from_le_bytes(*length) as usize
+        };
+        let lengths: Vec<usize> = heads.iter().map(length).collect();
+        if lengths.iter().all(|&length| length <= HEAD - 8) {
+            let parts = heads.iter().zip(&lengths);
+            return parts
+                .map(|(head, &len)| head[8..8 + len].to_vec())
+                .collect();
+        }
         let mut all = vec![0_u8; lengths.iter().sum()];
         let (counts, places) = parts(&lengths);
         let mut to = PartitionMut::new(&mut all[..], counts, places);
-        world.all_gather_varcount_into(own, &mut to);
+        scope(|scope| patient(world.immediate_all_gather_varcount_into(scope, own, &mut to)));
         let mut rest = &all[..];
         let cut = lengths.iter().map(|&length| {
             let (part, after) = rest.split_at(length);
@@ -125,7 +173,9 @@ impl Group for Mpi {
         let (counts, to) = parts(counts);
         let send = Partition::new(send, sent, from);
         let mut received = PartitionMut::new(received, counts, to);
-        world.all_to_all_varcount_into(&send, &mut received);
+        scope(|scope| {
+            patient(world.immediate_all_to_all_varcount_into(scope, &send, &mut received));
+        });
     }
 
     fn share(&self, all: &mut [f32], counts: &[usize]) {
@@ -134,7 +184,9 @@ impl Group for Mpi {
         let own = all[start..start + counts[self.rank]].to_vec();
         let (counts, places) = parts(counts);
         let mut to = PartitionMut::new(all, counts, places);
-        world.all_gather_varcount_into(&own[..], &mut to);
+        scope(|scope| {
+            patient(world.immediate_all_gather_varcount_into(scope, &own[..], &mut to));
+        });
     }
 
     fn broadcast(&self, bytes: &mut Vec<u8>) {

@@ -3,15 +3,17 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
+use numpy::{PyArrayDyn, PyUntypedArrayMethods};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::{PyClass, PyClassInitializer};
 use retrograd::graph::{GraphBatch, GraphNetwork};
 use retrograd::logic::{LogicBatch, LogicCa};
 use retrograd::network::Network;
 use retrograd::rng::Key;
 use retrograd::{Buffer, Error, Grads, Layout, Model, Pass, Result, Scalar, parallel};
 
-use crate::convert::{Number, checked, compute};
+use crate::convert::{Number, array, checked, compute, copied, elements, shaped};
 
 /// A model whose batches may borrow from arrays of Python's.
 pub trait Called: Model + 'static {
@@ -234,10 +236,6 @@ impl<C: Called> Engine<C> {
         self.model.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn layout(&self) -> Layout {
-        self.model().layout().clone()
-    }
-
     pub fn buffers(&self) -> Vec<Buffer> {
         self.model().buffers()
     }
@@ -245,16 +243,6 @@ impl<C: Called> Engine<C> {
     pub fn set_buffer(&self, buffer: &Buffer) -> PyResult<()> {
         let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
         checked(model.set_buffer(buffer))
-    }
-
-    /// Lets running statistics follow the batch of a forward in training.
-    pub fn absorb(&self, tape: &Tape) -> PyResult<()> {
-        let mut held = tape.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(recorded) = held.downcast_mut::<Recorded<C, f32>>() {
-            let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
-            model.absorb(recorded.lease.tape());
-        }
-        Ok(())
     }
 
     fn check_params<T>(&self, params: &[T]) -> Result<()> {
@@ -296,16 +284,16 @@ impl<C: Called> Engine<C> {
     }
 
     /// The gradients that are wanted of parameters and batch.
-    pub fn backward<T: Taped>(
+    pub fn backward<'py, T: Taped>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         params: &[T],
         given: &C::Given<'_, T>,
         tape: &Tape,
         d_output: &[T],
         wanted: [bool; 2],
-    ) -> PyResult<[Option<Vec<T>>; 2]> {
-        compute(py, || {
+    ) -> PyResult<Gradients<'py>> {
+        let [d_params, d_input] = compute(py, || {
             self.check_params(params)?;
             let values = C::values(given).len();
             let failed = |_| Error::refused("the tape", "a computation with it failed before");
@@ -341,7 +329,114 @@ impl<C: Called> Engine<C> {
                 model.differentiate(params, given, &pass, tape, d_output, grads)
             })?;
             Ok([d_params, d_input])
+        })?;
+        let array = |values: Vec<T>| flat(py, values).map(Bound::into_any);
+        Ok((
+            d_params.map(array).transpose()?,
+            d_input.map(array).transpose()?,
+        ))
+    }
+}
+
+/// Of the parameters and of the input, flat, where they were asked for.
+pub type Gradients<'py> = (Option<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>);
+
+fn flat<T: Number>(py: Python<'_>, values: Vec<T>) -> PyResult<Bound<'_, PyArrayDyn<T>>> {
+    let len = values.len();
+    shaped(py, values, &[len])
+}
+
+/// What every model can do, whatever its batches are.
+trait Parameters: Send + Sync {
+    fn layout(&self) -> Layout;
+    fn buffers(&self) -> Vec<Buffer>;
+    fn set_buffer(&self, buffer: &Buffer) -> PyResult<()>;
+    fn init(&self, seed: u64) -> Vec<f32>;
+    fn absorb(&self, tape: &Tape);
+}
+
+impl<C: Called> Parameters for Engine<C> {
+    fn layout(&self) -> Layout {
+        self.model().layout().clone()
+    }
+
+    fn buffers(&self) -> Vec<Buffer> {
+        Engine::buffers(self)
+    }
+
+    fn set_buffer(&self, buffer: &Buffer) -> PyResult<()> {
+        Engine::set_buffer(self, buffer)
+    }
+
+    fn init(&self, seed: u64) -> Vec<f32> {
+        self.model().init(seed)
+    }
+
+    fn absorb(&self, tape: &Tape) {
+        let mut held = tape.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(recorded) = held.downcast_mut::<Recorded<C, f32>>() {
+            let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
+            model.absorb(recorded.lease.tape());
+        }
+    }
+}
+
+/// A model over one flat vector of parameters: what all of them have in common.
+#[pyclass(name = "Model", frozen, subclass, module = "retrograd._retrograd")]
+pub struct AnyModel(Arc<dyn Parameters>);
+
+impl AnyModel {
+    /// The class of an engine's model, on what all have in common.
+    pub fn under<C: Called, M>(engine: &Arc<Engine<C>>, class: M) -> PyClassInitializer<M>
+    where
+        M: PyClass<BaseType = AnyModel>,
+    {
+        PyClassInitializer::from(AnyModel(engine.clone())).add_subclass(class)
+    }
+}
+
+/// The name, shape, stored order and place of every tensor in the flat vector.
+type Places = Vec<(String, Vec<usize>, Vec<usize>, usize)>;
+
+#[pymethods]
+impl AnyModel {
+    fn places(&self) -> Places {
+        let layout = self.0.layout();
+        let tensors = layout.tensors().iter();
+        tensors
+            .map(|t| (t.name.clone(), t.shape.clone(), t.order.clone(), t.offset))
+            .collect()
+    }
+
+    /// What is saved beside the parameters: name, and values in float64.
+    fn buffers<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<Vec<(String, Bound<'py, PyArrayDyn<f64>>)>> {
+        let buffers = self.0.buffers().into_iter();
+        buffers
+            .map(|b| Ok((b.name, copied(py, &b.values, &b.shape)?)))
+            .collect()
+    }
+
+    /// Takes back a buffer.
+    fn set_buffer(&self, name: String, values: &Bound<'_, PyAny>) -> PyResult<()> {
+        let values = array::<f64>(&name, values)?;
+        self.0.set_buffer(&Buffer {
+            name,
+            shape: values.shape().to_vec(),
+            values: elements(&values)?.to_vec(),
         })
+    }
+
+    /// Initial parameters of a seed.
+    fn init<'py>(&self, py: Python<'py>, seed: u64) -> PyResult<Bound<'py, PyArrayDyn<f32>>> {
+        flat(py, self.0.init(seed))
+    }
+
+    /// Lets running statistics follow the batch of a forward in training.
+    fn absorb(&self, tape: &Tape) {
+        self.0.absorb(tape);
     }
 }
 
@@ -356,17 +451,22 @@ fn check_finite<T: Scalar>(values: &[T]) -> Result<()> {
     }
 }
 
-/// The names, shapes, stored orders and places of the parameters.
-pub type Places = Vec<(String, Vec<usize>, Vec<usize>, usize)>;
-
-pub fn places(layout: &Layout) -> Places {
-    let tensors = layout.tensors().iter();
-    tensors
-        .map(|t| (t.name.clone(), t.shape.clone(), t.order.clone(), t.offset))
-        .collect()
-}
-
 /// An error where the arrays of a call don't have one type.
 pub fn mixed() -> PyErr {
     PyValueError::new_err("params and x: got float32 and float64, needs one type for both")
 }
+
+/// What messages call the gradient that a backward begins with.
+pub const GRADIENT: &str = "the output's gradient";
+
+/// Computes something with arrays that are all float32 or all float64, under their names.
+macro_rules! of_one_type {
+    (($($name:ident: $what:expr),+) => $work:expr) => {
+        match ($($crate::convert::floats($what, $name)?),+) {
+            ($($crate::convert::Floats::F32($name)),+) => $work,
+            ($($crate::convert::Floats::F64($name)),+) => $work,
+            _ => Err($crate::engine::mixed()),
+        }
+    };
+}
+pub(crate) use of_one_type;

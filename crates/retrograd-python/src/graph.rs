@@ -3,17 +3,15 @@
 use std::sync::Arc;
 
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn, PyUntypedArrayMethods};
+use pyo3::PyClassInitializer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use retrograd::Model;
 use retrograd::graph::GraphSpec;
 use retrograd::graph::{EdgeRule, EdgeRules, Graph as Inner, GraphBatch, GraphNetwork as Net};
 
-use crate::convert::{
-    Floats, array, checked, compute, copied, described, elements, floats, shaped, wrong_shape,
-};
-use crate::engine::{Engine, Meant, Places, Tape, Taped, mixed, places};
-use crate::network::{Gradients, buffer_of, buffers_of};
+use crate::convert::{array, checked, compute, copied, described, elements, shaped, wrong_shape};
+use crate::engine::{AnyModel, Engine, GRADIENT, Gradients, Meant, Tape, Taped, of_one_type};
 
 /// The topology of a batch of graphs.
 #[pyclass(frozen, module = "retrograd._retrograd")]
@@ -129,21 +127,19 @@ impl Graph {
 }
 
 /// A network of layers over graphs.
-#[pyclass(frozen, module = "retrograd._retrograd")]
+#[pyclass(frozen, extends = AnyModel, module = "retrograd._retrograd")]
 pub struct GraphNetwork {
-    engine: Engine<Net>,
+    engine: Arc<Engine<Net>>,
     spec: GraphSpec,
 }
-
-type Some32<'py, T> = Option<PyReadonlyArrayDyn<'py, T>>;
 
 impl GraphNetwork {
     fn batch<T: Taped>(
         &self,
         graph: &Graph,
         x: &PyReadonlyArrayDyn<'_, T>,
-        weights: &Some32<'_, T>,
-        features: &Some32<'_, T>,
+        weights: Option<&Bound<'_, PyAny>>,
+        features: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<GraphBatch<T>> {
         let &[nodes, width] = x.shape() else {
             return Err(wrong_shape("x", x.shape(), "[nodes, features]"));
@@ -155,11 +151,13 @@ impl GraphNetwork {
         let values = elements(x)?.to_vec();
         let mut batch = checked(GraphBatch::dense(graph.inner.clone(), width, values))?;
         if let Some(weights) = weights {
-            batch = checked(batch.with_edge_weights(elements(weights)?))?;
+            let weights = array::<T>("edge_weight", weights)?;
+            batch = checked(batch.with_edge_weights(elements(&weights)?))?;
         }
         if let Some(features) = features {
+            let features = array::<T>("edge_attr", features)?;
             let width = features.shape().last().copied().unwrap_or(0);
-            batch = checked(batch.with_edge_features(width, elements(features)?))?;
+            batch = checked(batch.with_edge_features(width, elements(&features)?))?;
         }
         checked(self.engine.model().check(&batch))?;
         Ok(batch)
@@ -177,74 +175,24 @@ impl GraphNetwork {
         let shape = [model.output_rows(batch), model.output_width()];
         Ok((shaped(py, y, &shape)?.into_any(), tape))
     }
-
-    fn differentiate<'py, T: Taped>(
-        &self,
-        py: Python<'py>,
-        params: &[T],
-        batch: &GraphBatch<T>,
-        tape: &Tape,
-        d_output: &[T],
-        wanted: [bool; 2],
-    ) -> PyResult<Gradients<'py>> {
-        let [d_params, d_input] = self
-            .engine
-            .backward(py, params, batch, tape, d_output, wanted)?;
-        let array = |values: Option<Vec<T>>| -> PyResult<Option<Bound<'py, PyAny>>> {
-            let array = values.map(|v| {
-                let len = v.len();
-                shaped(py, v, &[len])
-            });
-            Ok(array.transpose()?.map(Bound::into_any))
-        };
-        Ok((array(d_params)?, array(d_input)?))
-    }
-}
-
-/// An argument that may be left out.
-fn maybe<'py, T: Taped>(
-    what: &str,
-    object: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Some32<'py, T>> {
-    object.map(|object| array(what, object)).transpose()
 }
 
 #[pymethods]
 impl GraphNetwork {
     /// From a description in JSON: features, and layers.
     #[new]
-    fn new(spec: &str) -> PyResult<Self> {
+    fn new(spec: &str) -> PyResult<PyClassInitializer<Self>> {
         let spec: GraphSpec = described("the graph network", spec)?;
-        Ok(GraphNetwork {
-            engine: Engine::new(checked(Net::new(&spec))?),
-            spec,
-        })
+        let engine = Arc::new(Engine::new(checked(Net::new(&spec))?));
+        Ok(AnyModel::under(
+            &engine.clone(),
+            GraphNetwork { engine, spec },
+        ))
     }
 
     #[getter]
     fn output_width(&self) -> usize {
         self.engine.model().output_width()
-    }
-
-    fn places(&self) -> Places {
-        places(&self.engine.layout())
-    }
-
-    fn buffers<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<Vec<(String, Bound<'py, PyArrayDyn<f64>>)>> {
-        buffers_of(py, &self.engine.buffers())
-    }
-
-    fn set_buffer(&self, name: String, values: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.engine.set_buffer(&buffer_of(name, values)?)
-    }
-
-    fn init<'py>(&self, py: Python<'py>, seed: u64) -> PyResult<Bound<'py, PyArrayDyn<f32>>> {
-        let params = self.engine.model().init(seed);
-        let len = params.len();
-        shaped(py, params, &[len])
     }
 
     /// The output for a graph and, with `keep`, the tape for a backward.
@@ -266,19 +214,10 @@ impl GraphNetwork {
             seed,
             keep,
         };
-        match (floats("params", params)?, floats("x", x)?) {
-            (Floats::F32(p), Floats::F32(x)) => {
-                let (weight, attr) = (maybe(WEIGHT, edge_weight)?, maybe(ATTR, edge_attr)?);
-                let batch = self.batch(graph, &x, &weight, &attr)?;
-                self.run(py, elements(&p)?, &batch, meant)
-            }
-            (Floats::F64(p), Floats::F64(x)) => {
-                let (weight, attr) = (maybe(WEIGHT, edge_weight)?, maybe(ATTR, edge_attr)?);
-                let batch = self.batch(graph, &x, &weight, &attr)?;
-                self.run(py, elements(&p)?, &batch, meant)
-            }
-            _ => Err(mixed()),
-        }
+        of_one_type!((params: "params", x: "x") => {
+            let batch = self.batch(graph, &x, edge_weight, edge_attr)?;
+            self.run(py, elements(&params)?, &batch, meant)
+        })
     }
 
     /// The gradients of parameters and input, flat: node features, then edge weights, then the
@@ -298,24 +237,11 @@ impl GraphNetwork {
         of_input: bool,
     ) -> PyResult<Gradients<'py>> {
         let wanted = [of_params, of_input];
-        let d_output = floats("the output's gradient", d_output)?;
-        match (floats("params", params)?, floats("x", x)?, d_output) {
-            (Floats::F32(p), Floats::F32(x), Floats::F32(d)) => {
-                let (weight, attr) = (maybe(WEIGHT, edge_weight)?, maybe(ATTR, edge_attr)?);
-                let batch = self.batch(graph, &x, &weight, &attr)?;
-                self.differentiate(py, elements(&p)?, &batch, tape, elements(&d)?, wanted)
-            }
-            (Floats::F64(p), Floats::F64(x), Floats::F64(d)) => {
-                let (weight, attr) = (maybe(WEIGHT, edge_weight)?, maybe(ATTR, edge_attr)?);
-                let batch = self.batch(graph, &x, &weight, &attr)?;
-                self.differentiate(py, elements(&p)?, &batch, tape, elements(&d)?, wanted)
-            }
-            _ => Err(mixed()),
-        }
-    }
-
-    fn absorb(&self, tape: &Tape) -> PyResult<()> {
-        self.engine.absorb(tape)
+        of_one_type!((params: "params", x: "x", d_output: GRADIENT) => {
+            let batch = self.batch(graph, &x, edge_weight, edge_attr)?;
+            let (params, d_output) = (elements(&params)?, elements(&d_output)?);
+            self.engine.backward(py, params, &batch, tape, d_output, wanted)
+        })
     }
 
     /// The gradients against the oracles, on a graph: a report as JSON.
@@ -334,8 +260,7 @@ impl GraphNetwork {
         edge_attr: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<crate::verify::Checked> {
         let (params, x) = (array::<f32>("params", params)?, array::<f32>("x", x)?);
-        let (weight, attr) = (maybe(WEIGHT, edge_weight)?, maybe(ATTR, edge_attr)?);
-        let batch = self.batch(graph, &x, &weight, &attr)?;
+        let batch = self.batch(graph, &x, edge_weight, edge_attr)?;
         let mut network = checked(Net::new(&self.spec))?;
         for buffer in self.engine.buffers() {
             checked(network.set_buffer(&buffer))?;
@@ -345,6 +270,3 @@ impl GraphNetwork {
         crate::verify::model(py, name, &network, params, &batch, &target, loss, quick)
     }
 }
-
-const WEIGHT: &str = "edge_weight";
-const ATTR: &str = "edge_attr";

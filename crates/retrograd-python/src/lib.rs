@@ -52,7 +52,7 @@ mod _retrograd {
     #[pymodule_export]
     use super::denoise::Denoiser;
     #[pymodule_export]
-    use super::engine::Tape;
+    use super::engine::{AnyModel, Tape};
     #[pymodule_export]
     use super::graph::{Graph, GraphNetwork};
     #[pymodule_export]

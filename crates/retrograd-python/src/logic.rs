@@ -1,21 +1,21 @@
 //! Cellular automata of logic gates, and the circuits that they become.
 
+use std::sync::Arc;
+
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn, PyUntypedArrayMethods};
+use pyo3::PyClassInitializer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use retrograd::Model;
 use retrograd::logic::{BitGrid, HardCircuit, LogicBatch, LogicCa as Inner, LogicSpec, Program};
 
-use crate::convert::{
-    Floats, array, checked, compute, described, elements, floats, shaped, wrong_shape,
-};
-use crate::engine::{Engine, Meant, Places, Tape, Taped, mixed, places};
-use crate::network::{Gradients, buffer_of, buffers_of};
+use crate::convert::{array, checked, compute, described, elements, shaped, wrong_shape};
+use crate::engine::{AnyModel, Engine, GRADIENT, Gradients, Meant, Tape, Taped, of_one_type};
 
 /// A differentiable-logic cellular automaton.
-#[pyclass(frozen, module = "retrograd._retrograd")]
+#[pyclass(frozen, extends = AnyModel, module = "retrograd._retrograd")]
 pub struct LogicCa {
-    engine: Engine<Inner>,
+    engine: Arc<Engine<Inner>>,
 }
 
 impl LogicCa {
@@ -53,60 +53,16 @@ impl LogicCa {
         let (y, tape) = self.engine.forward(py, params, batch, meant)?;
         Ok((shaped(py, y, state.shape())?.into_any(), tape))
     }
-
-    fn differentiate<'py, T: Taped>(
-        &self,
-        py: Python<'py>,
-        params: &[T],
-        batch: &LogicBatch<T>,
-        tape: &Tape,
-        d_output: &[T],
-        wanted: [bool; 2],
-    ) -> PyResult<Gradients<'py>> {
-        let [d_params, d_input] = self
-            .engine
-            .backward(py, params, batch, tape, d_output, wanted)?;
-        let array = |values: Option<Vec<T>>| -> PyResult<Option<Bound<'py, PyAny>>> {
-            let array = values.map(|v| {
-                let len = v.len();
-                shaped(py, v, &[len])
-            });
-            Ok(array.transpose()?.map(Bound::into_any))
-        };
-        Ok((array(d_params)?, array(d_input)?))
-    }
 }
 
 #[pymethods]
 impl LogicCa {
     /// From a description in JSON, wired by a seed.
     #[new]
-    fn new(spec: &str, seed: u64) -> PyResult<Self> {
+    fn new(spec: &str, seed: u64) -> PyResult<PyClassInitializer<Self>> {
         let spec: LogicSpec = described("the automaton", spec)?;
-        Ok(LogicCa {
-            engine: Engine::new(checked(Inner::new(spec, seed))?),
-        })
-    }
-
-    fn places(&self) -> Places {
-        places(&self.engine.layout())
-    }
-
-    fn buffers<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<Vec<(String, Bound<'py, PyArrayDyn<f64>>)>> {
-        buffers_of(py, &self.engine.buffers())
-    }
-
-    fn set_buffer(&self, name: String, values: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.engine.set_buffer(&buffer_of(name, values)?)
-    }
-
-    fn init<'py>(&self, py: Python<'py>, seed: u64) -> PyResult<Bound<'py, PyArrayDyn<f32>>> {
-        let params = self.engine.model().init(seed);
-        let len = params.len();
-        shaped(py, params, &[len])
+        let engine = Arc::new(Engine::new(checked(Inner::new(spec, seed))?));
+        Ok(AnyModel::under(&engine.clone(), LogicCa { engine }))
     }
 
     /// The state after the automaton's steps. `fire` (steps, rows, columns) says which cells take
@@ -125,19 +81,13 @@ impl LogicCa {
             seed: 0,
             keep,
         };
-        match (floats("params", params)?, floats("state", state)?) {
-            (Floats::F32(p), Floats::F32(x)) => {
-                let batch = self.batch(&x, fire)?;
-                self.run(py, elements(&p)?, &x, &batch, meant)
-            }
-            (Floats::F64(p), Floats::F64(x)) => {
-                let batch = self.batch(&x, fire)?;
-                self.run(py, elements(&p)?, &x, &batch, meant)
-            }
-            _ => Err(mixed()),
-        }
+        of_one_type!((params: "params", state: "state") => {
+            let batch = self.batch(&state, fire)?;
+            self.run(py, elements(&params)?, &state, &batch, meant)
+        })
     }
 
+    /// The gradients of parameters and state, flat, from that of the output.
     #[pyo3(signature = (params, state, tape, d_output, fire=None, of_params=true, of_input=true))]
     fn backward<'py>(
         &self,
@@ -151,18 +101,11 @@ impl LogicCa {
         of_input: bool,
     ) -> PyResult<Gradients<'py>> {
         let wanted = [of_params, of_input];
-        let d_output = floats("the output's gradient", d_output)?;
-        match (floats("params", params)?, floats("state", state)?, d_output) {
-            (Floats::F32(p), Floats::F32(x), Floats::F32(d)) => {
-                let batch = self.batch(&x, fire)?;
-                self.differentiate(py, elements(&p)?, &batch, tape, elements(&d)?, wanted)
-            }
-            (Floats::F64(p), Floats::F64(x), Floats::F64(d)) => {
-                let batch = self.batch(&x, fire)?;
-                self.differentiate(py, elements(&p)?, &batch, tape, elements(&d)?, wanted)
-            }
-            _ => Err(mixed()),
-        }
+        of_one_type!((params: "params", state: "state", d_output: GRADIENT) => {
+            let batch = self.batch(&state, fire)?;
+            let (params, d_output) = (elements(&params)?, elements(&d_output)?);
+            self.engine.backward(py, params, &batch, tape, d_output, wanted)
+        })
     }
 
     /// The exact circuit that the parameters stand for, simplified.
@@ -244,7 +187,7 @@ impl Circuit {
         self.circuit.to_verilog()
     }
 
-    fn svg(&self) -> Option<String> {
+    fn svg(&self) -> String {
         self.circuit.to_svg()
     }
 

@@ -1,6 +1,9 @@
 //! Networks of layers, and what KANs can do beside.
 
-use numpy::{PyArrayDyn, PyUntypedArrayMethods};
+use std::sync::Arc;
+
+use numpy::PyUntypedArrayMethods;
+use pyo3::PyClassInitializer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use retrograd::kan::{
@@ -9,15 +12,13 @@ use retrograd::kan::{
 use retrograd::network::{LayerSpec, Network as Inner, NetworkSpec};
 use retrograd::{Buffer, Model, parallel};
 
-use crate::convert::{
-    Floats, array, checked, compute, copied, described, elements, floats, shaped, wrong_shape,
-};
-use crate::engine::{Engine, Meant, Places, Tape, Taped, mixed, places};
+use crate::convert::{array, checked, compute, described, elements, shaped, wrong_shape};
+use crate::engine::{AnyModel, Engine, GRADIENT, Gradients, Meant, Tape, Taped, of_one_type};
 
 /// A network of layers, over one flat vector of parameters.
-#[pyclass(frozen, module = "retrograd._retrograd")]
+#[pyclass(frozen, extends = AnyModel, module = "retrograd._retrograd")]
 pub struct Network {
-    pub(crate) engine: Engine<Inner>,
+    pub(crate) engine: Arc<Engine<Inner>>,
     pub(crate) spec: NetworkSpec,
     input: Vec<usize>,
     output: Vec<usize>,
@@ -30,7 +31,7 @@ impl Network {
             input: spec.input.clone(),
             output: network.output_shape().to_vec(),
             spec,
-            engine: Engine::new(network),
+            engine: Arc::new(Engine::new(network)),
         })
     }
 
@@ -65,32 +66,7 @@ impl Network {
         let shape = [&[samples], &self.output[..]].concat();
         Ok((shaped(py, y, &shape)?.into_any(), tape))
     }
-
-    fn differentiate<'py, T: Taped>(
-        &self,
-        py: Python<'py>,
-        params: &[T],
-        x: &[T],
-        tape: &Tape,
-        d_output: &[T],
-        wanted: [bool; 2],
-    ) -> PyResult<Gradients<'py>> {
-        let [d_params, d_input] = self
-            .engine
-            .backward(py, params, &x, tape, d_output, wanted)?;
-        let array = |values: Option<Vec<T>>| -> PyResult<Option<Bound<'py, PyAny>>> {
-            let array = values.map(|v| {
-                let len = v.len();
-                shaped(py, v, &[len])
-            });
-            Ok(array.transpose()?.map(Bound::into_any))
-        };
-        Ok((array(d_params)?, array(d_input)?))
-    }
 }
-
-/// Of the parameters and of the input, flat, where they were asked for.
-pub type Gradients<'py> = (Option<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>);
 
 fn listed(sizes: &[usize]) -> String {
     let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
@@ -101,8 +77,9 @@ fn listed(sizes: &[usize]) -> String {
 impl Network {
     /// From a description in JSON: the shape of a sample, and layers.
     #[new]
-    fn new(spec: &str) -> PyResult<Self> {
-        Self::of(described("the network", spec)?)
+    fn new(spec: &str) -> PyResult<PyClassInitializer<Self>> {
+        let network = Self::of(described("the network", spec)?)?;
+        Ok(AnyModel::under(&network.engine.clone(), network))
     }
 
     /// The shape of one sample.
@@ -115,31 +92,6 @@ impl Network {
     #[getter]
     fn output_shape(&self) -> Vec<usize> {
         self.output.clone()
-    }
-
-    /// Name, shape, stored order and place of every tensor in the flat vector.
-    fn places(&self) -> Places {
-        places(&self.engine.layout())
-    }
-
-    /// What is saved beside the parameters: name, and values in float64.
-    fn buffers<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<Vec<(String, Bound<'py, PyArrayDyn<f64>>)>> {
-        buffers_of(py, &self.engine.buffers())
-    }
-
-    /// Takes back a buffer.
-    fn set_buffer(&self, name: String, values: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.engine.set_buffer(&buffer_of(name, values)?)
-    }
-
-    /// Initial parameters of a seed.
-    fn init<'py>(&self, py: Python<'py>, seed: u64) -> PyResult<Bound<'py, PyArrayDyn<f32>>> {
-        let params = self.engine.model().init(seed);
-        let len = params.len();
-        shaped(py, params, &[len])
     }
 
     /// The output for a batch and, with `keep`, the tape for a backward.
@@ -158,17 +110,10 @@ impl Network {
             seed,
             keep,
         };
-        match (floats("params", params)?, floats("x", x)?) {
-            (Floats::F32(p), Floats::F32(x)) => {
-                let samples = self.samples(x.shape())?;
-                self.run(py, elements(&p)?, elements(&x)?, samples, meant)
-            }
-            (Floats::F64(p), Floats::F64(x)) => {
-                let samples = self.samples(x.shape())?;
-                self.run(py, elements(&p)?, elements(&x)?, samples, meant)
-            }
-            _ => Err(mixed()),
-        }
+        of_one_type!((params: "params", x: "x") => {
+            let samples = self.samples(x.shape())?;
+            self.run(py, elements(&params)?, elements(&x)?, samples, meant)
+        })
     }
 
     /// The gradients of parameters and input, flat, from that of the output.
@@ -184,26 +129,10 @@ impl Network {
         of_input: bool,
     ) -> PyResult<Gradients<'py>> {
         let wanted = [of_params, of_input];
-        let d_output = floats("the output's gradient", d_output)?;
-        match (floats("params", params)?, floats("x", x)?, d_output) {
-            (Floats::F32(p), Floats::F32(x), Floats::F32(d)) => self.differentiate(
-                py,
-                elements(&p)?,
-                elements(&x)?,
-                tape,
-                elements(&d)?,
-                wanted,
-            ),
-            (Floats::F64(p), Floats::F64(x), Floats::F64(d)) => self.differentiate(
-                py,
-                elements(&p)?,
-                elements(&x)?,
-                tape,
-                elements(&d)?,
-                wanted,
-            ),
-            _ => Err(mixed()),
-        }
+        of_one_type!((params: "params", x: "x", d_output: GRADIENT) => {
+            let (params, x) = (elements(&params)?, elements(&x)?);
+            self.engine.backward(py, params, &x, tape, elements(&d_output)?, wanted)
+        })
     }
 
     /// How long a forward takes without Python, on average: what benchmarks compare a call with.
@@ -230,11 +159,6 @@ impl Network {
             }
             Ok(start.elapsed().as_secs_f64() / f64::from(repeats))
         })
-    }
-
-    /// Lets running statistics follow the batch of a forward in training.
-    fn absorb(&self, tape: &Tape) -> PyResult<()> {
-        self.engine.absorb(tape)
     }
 
     /// A KAN's picture over some inputs: SVG, or the bytes of a PNG.
@@ -369,27 +293,6 @@ impl Network {
         }
         Ok(network)
     }
-}
-
-/// Buffers as arrays.
-pub fn buffers_of<'py>(
-    py: Python<'py>,
-    buffers: &[Buffer],
-) -> PyResult<Vec<(String, Bound<'py, PyArrayDyn<f64>>)>> {
-    let named = buffers.iter();
-    named
-        .map(|b| Ok((b.name.clone(), copied(py, &b.values, &b.shape)?)))
-        .collect()
-}
-
-/// An array as a buffer.
-pub fn buffer_of(name: String, values: &Bound<'_, PyAny>) -> PyResult<Buffer> {
-    let values = array::<f64>(&name, values)?;
-    Ok(Buffer {
-        name,
-        shape: values.shape().to_vec(),
-        values: elements(&values)?.to_vec(),
-    })
 }
 
 /// Formulas as (text, LaTeX), their error and the KAN's, and the start.

@@ -11,7 +11,7 @@ import pytest
 from nbclient import NotebookClient
 
 SOURCE = pathlib.Path(os.environ["RETROGRAD_SOURCE"])
-NAMES = ["_arrays", "estimators", "formulas", "models", "runs", "torch", "verifying"]
+NAMES = ["_arrays", "denoiser", "estimators", "formulas", "models", "runs", "torch", "verifying"]
 NOTEBOOKS = sorted((SOURCE / "docs" / "notebooks").glob("*.ipynb"))
 
 
@@ -52,3 +52,19 @@ def test_notebooks_run_and_are_small(path, tmp_path):
     for cell in notebook.cells:
         if cell.cell_type == "code":
             assert not any(o.output_type == "error" for o in cell.outputs)
+
+
+def test_a_notebook_follows_the_training_and_shows_the_report(tmp_path):
+    train = "run = retrograd.train('moons', epochs=30, out='run', verify=False)"
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(source) for source in (f"import retrograd\n{train}", "run", "run.metrics")]
+    )
+    NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    bar, report, table = ([o.data["text/html"] for o in cell.outputs if "data" in o] for cell in notebook.cells)
+    # One display that was updated, not one below the other.
+    assert len(bar) == 1 and "epoch 30 of 30" in bar[0] and "width:100.0%" in bar[0]
+    assert "<polyline" in bar[0] and "train_loss" in bar[0]
+    assert report[0].startswith("<iframe srcdoc=") and "SHA-256" in report[0]
+    assert table[0].count("<tr>") == 1 + 21

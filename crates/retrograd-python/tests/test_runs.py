@@ -208,7 +208,8 @@ def test_the_bar_and_the_curve_are_drawn():
     shown = Terminal("a", 4)
     for epoch in range(1, 5):
         shown("epoch", {"epoch": epoch, "train_loss": 1 / epoch, "validation_loss": 2 / epoch})
-    assert "train_loss 0.25" in shown.figures and len(shown.losses) == 4
+    assert list(shown.figures.values()) == ["train_loss 0.25", "validation_loss 0.5"]
+    assert len(shown.losses) == 4
     assert curve(shown.losses, shown.validation).count("<polyline") == 2
 
 

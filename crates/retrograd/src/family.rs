@@ -28,6 +28,9 @@ pub const FAMILIES: &[Family] = &[
 /// What a family's `run` is.
 pub type RunFamily = fn(&Experiment, &RunOptions, &mut dyn Console) -> Result<()>;
 
+/// What a family's `export_file` is.
+pub type ExportFile = fn(&ExportOptions, &mut dyn Console) -> Result<()>;
+
 /// What a family's `export` is.
 pub type ExportFamily = fn(&Experiment, &ExportOptions, &mut dyn Console) -> Result<()>;
 
@@ -43,6 +46,8 @@ pub struct Family {
     pub explain: Option<RunFamily>,
     /// Writes a trained model in another form.
     pub export: Option<ExportFamily>,
+    /// `retrograd export` of a file that it wrote itself, in the place of a run.
+    pub export_file: Option<ExportFile>,
     /// The forms of [`ExportOptions::format`]: their names, and a line about each.
     pub formats: &'static [(&'static str, &'static str)],
     /// Whether its data are rows, that can be cut into folds.
@@ -78,6 +83,7 @@ impl Family {
             run: None,
             explain: None,
             export: None,
+            export_file: None,
             formats: &[],
             folds: false,
             auto_batch: None,
@@ -292,6 +298,8 @@ pub struct ExportOptions {
     pub format: Option<String>,
     /// The model as an ONNX file.
     pub onnx: bool,
+    /// How far a circuit is simplified: one of the family's words.
+    pub circuit: Option<String>,
 }
 
 impl ExportOptions {

@@ -10,8 +10,10 @@
 //! A [`Group`] is how processes reach each other: [`Alone`], threads that play processes
 //! ([`threads`]), or MPI (the crate `retrograd-mpi`).
 
+mod courier;
 mod joint;
 mod meeting;
+mod pending;
 mod played;
 mod sums;
 mod tree;
@@ -19,9 +21,12 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
+pub use courier::Exchanged;
+pub(crate) use courier::{Bucket, Courier, with_courier};
 pub(crate) use joint::{Shared, exchange, in_step, sum};
 pub use meeting::agree;
 pub(crate) use meeting::{Frame, meet};
+pub(crate) use pending::Pending;
 pub(crate) use played::size_played;
 pub use played::threads;
 pub(crate) use sums::{Roots, Sums, add_to};

@@ -126,6 +126,10 @@ impl<T: Send + Sync> Batch<T> for Vec<T> {
 /// [`Model::compute_backward_then`].
 pub type Ready<'a, T> = &'a mut dyn FnMut(Range<usize>, &mut [T], &mut [T]);
 
+/// What is called with a range whose gradient is complete, and the gradient; see
+/// [`Model::backward_telling`].
+pub type Told<'a, T> = &'a mut dyn FnMut(Range<usize>, &[T]);
+
 /// Numbers that belong to a model and are saved with it, but are not trained (knots, running
 /// statistics, wiring).
 #[derive(Clone, Debug, PartialEq)]
@@ -201,6 +205,24 @@ pub trait Model: Send + Sync {
         let grads = Grads::params(d_params);
         self.compute_backward(params, input, pass, tape, d_output, grads);
         ready(0..params.len(), params, d_params);
+    }
+
+    /// [`Model::backward_then`] with parameters that stay as they are, and may be read by others
+    /// meanwhile: `told(range, d_params)` is called for the same ranges in the same order. For
+    /// gradients that are sent to other processes while those of earlier layers are computed.
+    fn backward_telling<T: Scalar>(
+        &self,
+        params: &[T],
+        input: &Self::Input<T>,
+        pass: &Pass,
+        tape: &mut Self::Tape<T>,
+        d_output: &[T],
+        d_params: &mut [T],
+        told: Told<'_, T>,
+    ) {
+        let grads = Grads::params(d_params);
+        self.backward(params, input, pass, tape, d_output, grads);
+        told(0..params.len(), d_params);
     }
 
     /// What a training step computes, in which order and into which buffers, as text: a line a step,

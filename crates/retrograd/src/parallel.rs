@@ -190,6 +190,23 @@ pub(crate) fn beside<R: Send>(jobs: usize, work: impl Fn(usize) -> R + Send + Sy
     conducted(jobs, work, || {})
 }
 
+/// Runs `beside` on a thread of its own, and everything parallel in it there, while `work` runs here; it
+/// is told whether the system had the thread. For what waits for others most of the time.
+///
+/// # Panics
+/// Where `beside` does, once both have ended.
+pub(crate) fn accompanied<R>(
+    name: &str,
+    beside: impl FnOnce() + Send,
+    work: impl FnOnce(bool) -> R,
+) -> R {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name(name.to_string());
+        let started = thread.spawn_scoped(scope, || pool::alone(beside));
+        work(started.is_ok())
+    })
+}
+
 /// Work beside the computation: reading ahead from a disk. It must not decide *what* is computed,
 /// only that it is there in time.
 pub(crate) fn background(

@@ -262,10 +262,27 @@ pub fn exp<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
         .select(infinity, y)
 }
 
+/// Whole numbers from 0 on as integers. What a NaN becomes differs between machines: it may not be used.
+#[inline(always)]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "numbers in range have one meaning"
+)]
+pub fn whole<S: Simd>(x: f32x16<S>) -> u32x16<S> {
+    x.to_int()
+}
+
+/// Numbers that are no NaN and no −0, with `low` in the place of smaller ones and `high` of larger ones.
+#[inline(always)]
+#[allow(clippy::disallowed_methods, reason = "no zero has a sign")]
+pub fn between<S: Simd>(x: f32x16<S>, low: f32, high: f32) -> f32x16<S> {
+    x.clamp(low, high)
+}
+
 /// 2ⁿ for whole −126 ≤ n ≤ 127, by writing the exponent.
 #[inline(always)]
 fn power_of_two<S: Simd>(simd: S, n: f32x16<S>) -> f32x16<S> {
-    let biased: u32x16<S> = (n + f32x16::splat(simd, 127.0)).to_int();
+    let biased = whole(n + f32x16::splat(simd, 127.0));
     f32x16::from_bits(biased << 23)
 }
 
@@ -308,6 +325,10 @@ pub fn tanh<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
 #[inline(always)]
 pub fn erf<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
     let one = f32x16::splat(simd, 1.0);
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "neither is −0, and a NaN is put back at the end"
+    )]
     let a = x.abs().min(f32x16::splat(simd, 4.0));
     let p = polynomial(
         simd,

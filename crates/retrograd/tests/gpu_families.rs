@@ -24,7 +24,7 @@ fn every_bundle_of_graphs_dags_and_automata_agrees_on_the_gpu() {
         on: On::Gpu(Precision::F32),
         ..Options::default()
     };
-    let mut checked = 0;
+    let (mut checked, mut unchecked) = (0, Vec::new());
     for entry in std::fs::read_dir(folder).unwrap() {
         let bundle = Bundle::read(entry.unwrap().path()).unwrap();
         let family = bundle.model.get("family").and_then(|f| f.as_str());
@@ -33,15 +33,26 @@ fn every_bundle_of_graphs_dags_and_automata_agrees_on_the_gpu() {
             continue;
         }
         let report = verify::check_bundle(&bundle, &options).unwrap();
-        // A trajectory may leave most of its elements where rounding decides them: then it is unchecked.
-        let fine = report.rows.iter().all(|row| {
-            let doubted = row.link == Link::Trajectory && row.verdict == Verdict::Unchecked;
-            row.verdict == Verdict::Pass || doubted
-        });
-        assert!(fine, "{}{}", report.table(), report.summary());
+        for row in &report.rows {
+            match row.verdict {
+                Verdict::Pass => {}
+                Verdict::Unchecked => unchecked.push(format!("{}: {}", row.model, row.tensor)),
+                _ => panic!("{}{}", report.table(), report.summary()),
+            }
+        }
         checked += 1;
     }
     assert!(checked >= 10, "{checked}");
+    // Rounding decides most elements of these two after AdamW's steps: gradients near 0 there, whose sign is
+    // all that Adam looks at.
+    unchecked.sort();
+    assert_eq!(
+        unchecked,
+        [
+            "graph_max_pool: after adamw",
+            "logic_checkerboard: after adamw"
+        ]
+    );
 }
 
 /// Every node has an edge from the next; node 0 has `hub` in-edges and as many out-edges.

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use retrograd::bench::BenchDevice;
 use retrograd::family::draft::{self, InitOptions, Place};
 use retrograd::family::{ExportOptions, Lines, RunOptions};
 use retrograd::logic::HardCircuit;
@@ -96,6 +97,14 @@ enum Request {
         #[serde(default)]
         verify: bool,
     },
+    /// The milliseconds of a step of one of the command's workloads; without a name, their names.
+    Bench {
+        #[serde(default)]
+        workload: Option<String>,
+        /// The ready experiment that it takes, where it takes one.
+        #[serde(default)]
+        experiment: Option<String>,
+    },
     /// An experiment for a user's own data.
     Draft {
         path: PathBuf,
@@ -161,6 +170,10 @@ impl Request {
                 view,
                 verify,
             } => train(&experiment, folder, view, verify),
+            Request::Bench {
+                workload,
+                experiment,
+            } => bench(workload.as_deref(), experiment.as_deref()),
             Request::Draft { path, target, kan } => draft_for(path, target, kan),
             Request::Run { run, inputs, out } => {
                 lines(&run.clone(), |family, experiment, lines| {
@@ -218,6 +231,23 @@ impl Request {
             }
         }
     }
+}
+
+fn bench(workload: Option<&str>, experiment: Option<&str>) -> Result<Value> {
+    let mut all = retrograd::bench::all();
+    let Some(name) = workload else {
+        return Ok(json!(all.map(|w| w.name).collect::<Vec<_>>()));
+    };
+    let found = all.find(|workload| workload.name == name);
+    let workload = found.ok_or_else(|| Error::invalid("workload", name, "one of the list"))?;
+    let ready = |name: &str| match experiment {
+        Some(text) => Experiment::parse(text, name),
+        None => Err(Error::invalid("experiment", "none", format!("{name}'s"))),
+    };
+    let mut prepared = (workload.build)(BenchDevice::Cpu, &ready)?;
+    let [median, min] = prepared.time(Duration::from_millis(200), Duration::from_millis(600));
+    let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
+    Ok(json!({ "median": milliseconds(median), "min": milliseconds(min) }))
 }
 
 fn draft_for(data: PathBuf, target: Option<String>, kan: bool) -> Result<Value> {

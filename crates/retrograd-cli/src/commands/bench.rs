@@ -6,10 +6,13 @@ use anyhow::{Context, bail};
 use retrograd::bench::{Workload, all};
 use retrograd::command::did_you_mean;
 use retrograd::data::write_whole;
+use retrograd::group::Alone;
+use retrograd::parallel;
 
 use super::bench_mpi;
 use crate::bench::{self, Device};
 use crate::exit::{Outcome, Result};
+use crate::{log, processes};
 
 /// Times named workloads: the median and the minimum of a step, after warm-up.
 #[derive(Debug, clap::Args)]
@@ -17,7 +20,9 @@ use crate::exit::{Outcome, Result};
 Examples:
   retrograd bench --list
   retrograd bench mlp-256 'kan-*' --threads 2 --json figures.json
-  retrograd bench --device gpu --profile")]
+  retrograd bench 'logic-*' --speedup
+  retrograd bench --device gpu --profile
+  mpirun -np 2 retrograd bench kan-wide-256 --threads 1")]
 pub struct BenchArgs {
     /// The workloads; all of them by default. A final * stands for any ending.
     #[arg(value_name = "NAME")]
@@ -32,6 +37,15 @@ pub struct BenchArgs {
     /// complete; leaves out workloads that aren't training steps.
     #[arg(long, conflicts_with_all = ["profile", "dump"])]
     fused_updates: bool,
+    /// Makes training steps on the CPU on batches that are cut into shards; under mpirun the processes
+    /// share them, and 8 are made where none are asked for. Leaves out workloads that can't be cut.
+    #[arg(long, value_name = "N", conflicts_with_all = ["profile", "dump", "fused_updates"],
+          value_parser = clap::value_parser!(u16).range(1..))]
+    shards: Option<u16>,
+    /// Times every workload on 1, 2, … threads, up to --threads, and shows what the others gain
+    /// over one.
+    #[arg(long, conflicts_with_all = ["profile", "dump", "shards"])]
+    speedup: bool,
     /// Shows where the time of a native step goes, kernel by kernel, with --device gpu.
     #[arg(long)]
     profile: bool,
@@ -82,37 +96,67 @@ pub fn run(args: BenchArgs) -> Result {
     if let Some(path) = &args.dump {
         return dump(&workloads, args.device, path);
     }
-    println!("workload                 device threads       median      minimum  rate");
+    let group = processes::join()?;
+    let shares = args.shards.is_some() || group.is_some();
+    let print = |line: String| {
+        if !log::silent() {
+            println!("{line}");
+        }
+    };
+    print("workload                 device threads       median      minimum  rate".into());
+    let most = args.threads.install(parallel::threads);
+    let counts = if args.speedup { 1..=most } else { most..=most };
     let mut timings = Vec::new();
-    for workload in workloads {
-        let timing = args
-            .threads
-            .install(|| bench::time(workload, args.device, args.fused_updates))
-            .with_context(|| format!("workload {}", workload.name))?;
+    let each = workloads
+        .iter()
+        .flat_map(|w| counts.clone().map(move |n| (*w, n)));
+    let mut alone = None;
+    for (workload, threads) in each {
+        let timing = parallel::with_threads(threads, || match shares {
+            true => {
+                let shards = args.shards.map(usize::from);
+                bench::time_shared(workload, shards, group.unwrap_or(&Alone))
+            }
+            false => bench::time(workload, args.device, args.fused_updates),
+        });
+        let timing = timing.with_context(|| format!("workload {}", workload.name))?;
         let Some(timing) = timing else {
             continue;
         };
+        if threads == 1 {
+            alone = Some(timing.median);
+        }
+        let gain = alone.filter(|_| args.speedup && threads > 1).map(|alone| {
+            let times = alone.as_secs_f64() / timing.median.as_secs_f64();
+            format!("{times:.2} × one thread")
+        });
         let gflops = timing.gflops().map(|g| format!("{g:.1} GFLOP/s"));
         let rate = timing.rate().map(|(name, r)| format!("{r:.3e} {name}"));
-        println!(
+        let shared = timing.shared.map(|shared| shared.text());
+        print(format!(
             "{:24} {:6} {:7} {:>12} {:>12}  {}",
             timing.name,
             timing.device.name(),
             timing.threads,
             format!("{:.2?}", timing.median),
             format!("{:.2?}", timing.min),
-            [gflops, rate]
+            [gflops, rate, gain, shared]
                 .into_iter()
                 .flatten()
                 .collect::<Vec<_>>()
                 .join(", ")
-        );
+        ));
         timings.push(timing.to_json());
     }
     if timings.is_empty() {
-        bail!("--fused-updates: got no workload of training steps on the CPU, needs one");
+        let option = if shares {
+            "--shards"
+        } else {
+            "--fused-updates"
+        };
+        bail!("{option}: got no workload of training steps on the CPU that has them, needs one");
     }
-    if let Some(path) = &args.json {
+    if let Some(path) = args.json.as_ref().filter(|_| !log::silent()) {
         let text = serde_json::to_string_pretty(&timings)? + "\n";
         write_whole(path, |file| file.write_all(text.as_bytes()))?;
     }

@@ -15,13 +15,14 @@ use crate::experiments;
 #[command(after_help = "\
 Examples:
   retrograd export runs/checkerboard --out circuit.v   an automaton as Verilog
+  retrograd export circuit.json --out circuit.c        one that was written before
   retrograd export runs/kan-digits --plot              a KAN's functions drawn
   retrograd export runs/kan-digits --kan frozen-i8     and its weights in bytes
   retrograd export runs/digits --onnx                  a network for other programs
 
 Weights under PyTorch's names are in every run as model.safetensors.")]
 pub struct ExportArgs {
-    /// The folder of a run.
+    /// The folder of a run, or a circuit that was written as JSON.
     #[arg(value_name = "RUN")]
     pub run: PathBuf,
     /// Where the result goes.
@@ -38,14 +39,15 @@ pub struct ExportArgs {
     /// folder, or in the folder of --out.
     #[arg(long)]
     pub plot: bool,
+    /// How far an automaton's circuit is simplified.
+    #[arg(long, value_name = "KIND", value_parser = circuits())]
+    pub circuit: Option<String>,
     /// Writes a KAN's weights in this form.
     #[arg(long, value_name = "FORMAT", value_parser = formats())]
     pub kan: Option<String>,
 }
 
 pub fn run(args: ExportArgs) -> Result {
-    let experiment = experiments::of_run(&args.run)?;
-    let family = Family::find(experiment.family())?;
     let options = ExportOptions {
         run: args.run,
         out: args.out,
@@ -53,9 +55,26 @@ pub fn run(args: ExportArgs) -> Result {
         plot: args.plot,
         format: args.kan,
         onnx: args.onnx,
+        circuit: args.circuit,
     };
-    family.export(&experiment, &options, &mut Terminal::default())?;
+    let console = &mut Terminal::default();
+    if options.run.is_file()
+        && let Some(export) = FAMILIES.iter().find_map(|family| family.export_file)
+    {
+        export(&options, console)?;
+        return Ok(Outcome::Done);
+    }
+    let experiment = experiments::of_run(&options.run)?;
+    let family = Family::find(experiment.family())?;
+    family.export(&experiment, &options, console)?;
     Ok(Outcome::Done)
+}
+
+/// How far circuits can be simplified.
+fn circuits() -> PossibleValuesParser {
+    let values = retrograd::logic::SIMPLIFICATIONS;
+    let values = values.map(|(name, about)| PossibleValue::new(name).help(about));
+    PossibleValuesParser::new(values)
 }
 
 /// The forms that the families can write.

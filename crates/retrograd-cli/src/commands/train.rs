@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use clap::ValueEnum;
 use retrograd::Family;
@@ -73,7 +74,9 @@ pub struct TrainArgs {
     /// What happens when a loss or a gradient is not finite.
     #[arg(long, value_name = "WHAT")]
     on_nan: Option<OnNanArg>,
-    /// Where steps are computed: cpu, gpu, or gpu:N or gpu:NAME for an adapter of `devices`.
+    /// Where steps are computed: cpu, gpu, or gpu:N or gpu:NAME for an adapter of `devices`; several
+    /// adapters share every batch as gpu:N,M or gpu:all. Of processes on one machine, gpu gives each
+    /// an adapter of its own.
     #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = parse_device)]
     device: DeviceArg,
     /// What a GPU does: native, whole steps; hybrid, gradients for the CPU's optimizer.
@@ -126,7 +129,7 @@ pub fn parse_device(text: &str) -> std::result::Result<DeviceArg, String> {
         None if text == "cpu" => Ok(DeviceArg::Cpu),
         None if text == "gpu" => Ok(DeviceArg::Gpu("auto".into())),
         Some(("gpu", adapter)) => Ok(DeviceArg::Gpu(adapter.into())),
-        _ => Err("needs cpu, gpu, gpu:N or gpu:NAME".into()),
+        _ => Err("needs cpu, gpu, gpu:N, gpu:NAME, gpu:N,M or gpu:all".into()),
     }
 }
 
@@ -191,7 +194,7 @@ pub fn run(args: TrainArgs) -> Result {
     // Where one process can't go on, none does.
     let told = prepared.as_ref().map(|_| ()).map_err(|e| format!("{e:#}"));
     let agreed = group.map_or(Ok(()), |group| retrograd::group::agree(group, &told));
-    let (experiment, family, placement) = prepared?;
+    let (experiment, family, placements) = prepared?;
     agreed?;
     if args.show_plan {
         let mut plan = String::new();
@@ -205,7 +208,7 @@ pub fn run(args: TrainArgs) -> Result {
     }
     let trainer = Trainer {
         family,
-        placement,
+        placements,
         group,
         verify: !args.no_verify,
         report: !args.no_report,
@@ -233,7 +236,7 @@ pub fn run(args: TrainArgs) -> Result {
 fn prepare(
     args: &TrainArgs,
     group: Option<&dyn Group>,
-) -> anyhow::Result<(Experiment, &'static Family, Placement)> {
+) -> anyhow::Result<(Experiment, &'static Family, Vec<Placement>)> {
     if let Some(group) = group.filter(|group| group.size() > 1)
         && let Some(option) = [
             ("--folds", args.folds.is_some()),
@@ -267,23 +270,30 @@ fn prepare(
         train.weights = Some(std::path::absolute(weights)?);
     }
     let family = Family::find(experiment.family())?;
-    let placement = placement(args)?;
+    let placements = placements(args, group.is_some())?;
+    let many = placements.len() > 1;
+    if many && (args.folds.is_some() || args.seeds.is_some()) {
+        anyhow::bail!(
+            "--device: got several adapters for many runs; start a command for each adapter"
+        );
+    }
     match args.batch {
         None => {}
         Some(BatchArg::Samples(samples)) => experiment.train.batch = Some(samples),
         Some(BatchArg::Auto) => {
             let console = &mut Terminal::default();
-            let batch = family.auto_batch(&experiment, &placement, console)?;
+            let batch = family.auto_batch(&experiment, &placements[0], console)?;
             experiment.train.batch = Some(batch);
         }
     }
-    Ok((experiment, family, placement))
+    Ok((experiment, family, placements))
 }
 
 /// Trains experiments of a family, all in the same way.
 pub(super) struct Trainer {
     family: &'static Family,
-    placement: Placement,
+    /// Where steps are computed: one place, or several adapters that share them.
+    placements: Vec<Placement>,
     group: Option<&'static dyn Group>,
     verify: bool,
     report: bool,
@@ -313,30 +323,27 @@ impl Trainer {
         resume: bool,
         added: Findings,
     ) -> anyhow::Result<Summary> {
-        let session = Session::new(experiment)
-            .placed(self.placement.clone())
-            .verified(self.verify)
-            .reported(self.report)
-            .with_findings(added);
-        let session = match self.group {
-            Some(group) => session.in_group(group),
-            None => session,
-        };
-        let session = match resume {
-            true => session.resuming(run),
-            false => session.in_folder(run),
-        };
         let go_on = format!("retrograd train --resume {}", run.display());
         signals::last_words(match resume {
             false => "stopped before the first step".to_string(),
             true => format!("stopped before the next step; go on with: {go_on}"),
         });
         let mut progress = Progress::new(format!("stopped; go on with: {go_on}"));
-        let mut session = session
-            .observed_by(&mut progress)
-            .stopped_by(signals::stop());
-        let result = self.threads.install(|| self.family.train(&mut session));
-        drop(session);
+        let order = Order {
+            experiment,
+            run,
+            resume,
+            added,
+        };
+        let result = if let [placement] = &self.placements[..] {
+            let mut session = self.session(&order, placement).observed_by(&mut progress);
+            if let Some(group) = self.group {
+                session = session.in_group(group);
+            }
+            self.threads.install(|| self.family.train(&mut session))
+        } else {
+            self.train_on_all(&order, &mut progress)
+        };
         drop(progress);
         let summary = match result {
             Err(error @ retrograd::Error::Interrupted { .. }) => {
@@ -359,10 +366,86 @@ impl Trainer {
         );
         Ok(summary)
     }
+
+    fn session<'s>(&self, order: &Order<'_>, placement: &Placement) -> Session<'s> {
+        let session = Session::new(order.experiment.clone())
+            .placed(placement.clone())
+            .verified(self.verify)
+            .reported(self.report)
+            .with_findings(order.added.clone())
+            .stopped_by(signals::stop());
+        match order.resume {
+            true => session.resuming(order.run),
+            false => session.in_folder(order.run),
+        }
+    }
+
+    /// A thread for every adapter, as if each were a process; the first speaks.
+    fn train_on_all(
+        &self,
+        order: &Order<'_>,
+        progress: &mut Progress,
+    ) -> retrograd::Result<Summary> {
+        let progress = Mutex::new(Some(progress));
+        let mut all = retrograd::group::threads(self.placements.len(), |group| {
+            let speaker = match group.rank() {
+                0 => progress
+                    .lock()
+                    .ok()
+                    .and_then(|mut progress| progress.take()),
+                _ => None,
+            };
+            let placement = &self.placements[group.rank()];
+            let mut session = self.session(order, placement).in_group(group);
+            if let Some(speaker) = speaker {
+                session = session.observed_by(speaker);
+            }
+            self.family.train(&mut session)
+        });
+        all.swap_remove(0)
+    }
+}
+
+/// A run that is asked for.
+struct Order<'a> {
+    experiment: Experiment,
+    run: &'a Path,
+    resume: bool,
+    added: Findings,
+}
+
+/// The adapters of `--device gpu:…`.
+#[cfg(feature = "gpu")]
+fn adapters(asked: &str, joined: bool) -> anyhow::Result<Vec<String>> {
+    use retrograd::gpu::Gpu;
+    let listed: Vec<String> = asked
+        .split(',')
+        .map(|part| part.trim().to_string())
+        .collect();
+    if joined && (asked == "all" || listed.len() > 1) {
+        anyhow::bail!(
+            "--device: got gpu:{asked} for one of several processes, needs gpu: each takes an adapter of its \
+             own"
+        );
+    }
+    match asked {
+        "all" => Ok(Gpu::best_adapters()?.iter().map(usize::to_string).collect()),
+        "auto" if joined => {
+            let all = Gpu::best_adapters()?;
+            Ok(vec![all[processes::local_rank() % all.len()].to_string()])
+        }
+        _ => Ok(listed),
+    }
+}
+
+/// Without them, training says so.
+#[cfg(not(feature = "gpu"))]
+fn adapters(asked: &str, _: bool) -> anyhow::Result<Vec<String>> {
+    Ok(vec![asked.to_string()])
 }
 
 /// Where the steps are computed, and how.
-fn placement(args: &TrainArgs) -> anyhow::Result<Placement> {
+fn placements(args: &TrainArgs, joined: bool) -> anyhow::Result<Vec<Placement>> {
     if let (Some(mode), DeviceArg::Cpu) = (args.mode, &args.device) {
         let mode = match mode {
             ModeArg::Native => "native",
@@ -381,15 +464,16 @@ fn placement(args: &TrainArgs) -> anyhow::Result<Placement> {
     if args.compress_gradients && (mode != Mode::Hybrid || args.device == DeviceArg::Cpu) {
         anyhow::bail!("--compress-gradients: needs --device gpu --mode hybrid");
     }
-    Ok(match &args.device {
-        DeviceArg::Cpu => Placement::Cpu,
-        DeviceArg::Gpu(adapter) => Placement::Gpu {
-            adapter: adapter.clone(),
-            mode,
-            precision,
-            compress: args.compress_gradients,
-        },
-    })
+    let DeviceArg::Gpu(asked) = &args.device else {
+        return Ok(vec![Placement::Cpu]);
+    };
+    let placed = |adapter| Placement::Gpu {
+        adapter,
+        mode,
+        precision,
+        compress: args.compress_gradients,
+    };
+    Ok(adapters(asked, joined)?.into_iter().map(placed).collect())
 }
 
 /// `runs/NAME`, or the first of `runs/NAME-2`, … that isn't there yet.

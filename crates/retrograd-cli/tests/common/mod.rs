@@ -1,6 +1,9 @@
 //! The command as a user runs it.
 #![allow(dead_code, reason = "not every test file needs all of it")]
 
+#[cfg(feature = "mpi")]
+pub mod mpi;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -32,7 +32,7 @@ if hasattr(_os, "register_at_fork"):
 _LAZY = {
     "Automaton": "models",
     "Circuit": "models",
-    "Denoiser": "estimators",
+    "Denoiser": "denoiser",
     "Formula": "formulas",
     "Graph": "models",
     "GraphNetwork": "models",
@@ -56,7 +56,7 @@ _MODULES = {"torch"}
 
 if TYPE_CHECKING:
     # The same for those who read the types and import nothing.
-    from .estimators import Denoiser as Denoiser
+    from .denoiser import Denoiser as Denoiser
     from .estimators import KanClassifier as KanClassifier
     from .estimators import KanRegressor as KanRegressor
     from .estimators import NetworkClassifier as NetworkClassifier

@@ -8,6 +8,9 @@ import sys
 import time
 from typing import Any, Callable
 
+#: The colours of the curves, and of their figures.
+COLOURS = {"train_loss": "#3b82f6", "validation_loss": "#f97316"}
+
 #: At most so often is something drawn anew, in seconds.
 REFRESH = 0.2
 
@@ -37,7 +40,7 @@ class _Watcher:
         self.name, self.epochs = name, epochs
         self.losses: list[tuple[float, float]] = []
         self.validation: list[tuple[float, float]] = []
-        self.figures = ""
+        self.figures: dict[str, str] = {}
         self.epoch = 0
         self.drawn = 0.0
 
@@ -48,8 +51,9 @@ class _Watcher:
             if told.get("validation_loss") is not None:
                 self.validation.append((told["epoch"], told["validation_loss"]))
             known = ("epoch", "step", "lr", "best", "seconds")
-            figures = (f"{k} {v:.4g}" for k, v in told.items() if k not in known and v is not None)
-            self.figures = "  ".join(figures)
+            figures = {k: f"{k} {v:.4g}" for k, v in told.items() if k not in known and v is not None}
+            # The losses first, which are drawn.
+            self.figures = {**{k: figures[k] for k in COLOURS if k in figures}, **figures}
         elif kind != "done":
             return
         now = time.monotonic()
@@ -68,7 +72,8 @@ class Terminal(_Watcher):
         share = min(1.0, self.epoch / max(1, self.epochs))
         bar = ("━" * round(28 * share)).ljust(28)
         end = "\n" if done else ""
-        print(f"\r{bar} {share:4.0%}  {self.figures}\x1b[K", end=end, file=sys.stderr, flush=True)
+        figures = "  ".join(self.figures.values())
+        print(f"\r{bar} {share:4.0%}  {figures}\x1b[K", end=end, file=sys.stderr, flush=True)
 
 
 class Notebook(_Watcher):
@@ -86,12 +91,16 @@ class Notebook(_Watcher):
 
     def page(self) -> str:
         share = 100 * min(1.0, self.epoch / max(1, self.epochs))
+        figures = " &nbsp; ".join(
+            f'<span style="color:{COLOURS.get(name, "inherit")}">{html.escape(text)}</span>'
+            for name, text in self.figures.items()
+        )
         return (
             f'<div style="font-family:sans-serif;max-width:640px"><b>{html.escape(self.name)}</b> '
             f"epoch {self.epoch} of {self.epochs}<br>"
             '<div style="background:#8883;height:8px;border-radius:4px;margin:4px 0">'
-            f'<div style="background:#3b82f6;height:8px;border-radius:4px;width:{share:.1f}%"></div>'
-            f"</div>{curve(self.losses, self.validation)}<br><small>{html.escape(self.figures)}</small></div>"
+            f'<div style="background:{COLOURS["train_loss"]};height:8px;border-radius:4px;width:{share:.1f}%"></div>'
+            f"</div>{curve(self.losses, self.validation)}<br><small>{figures}</small></div>"
         )
 
 
@@ -117,5 +126,5 @@ def curve(losses, validation) -> str:
         )
         return f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{" ".join(places)}"/>'
 
-    body = line(losses, "#3b82f6") + line(validation, "#f97316")
+    body = line(losses, COLOURS["train_loss"]) + line(validation, COLOURS["validation_loss"])
     return f'<svg viewBox="0 0 640 120" width="100%" role="img">{body}</svg>'

@@ -1,4 +1,4 @@
-"""Estimators for scikit-learn: networks and KANs on tables, and a denoiser for images.
+"""Estimators for scikit-learn: networks and KANs on tables.
 
 Equal rows are one row of their weights' sum, rows of weight 0 are left out, and the order of the rows
 decides nothing: a sample of weight 3 is, to the last bit, a sample that was given three times.
@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-try:
-    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
-    from sklearn.utils import check_random_state
-    from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-except ImportError as error:
-    raise ImportError(
-        f"retrograd's estimators need scikit-learn 1.6 or later: pip install scikit-learn ({error})"
-    ) from None
-
 from . import _retrograd
+from ._sklearn import (
+    BaseEstimator,
+    ClassifierMixin,
+    RegressorMixin,
+    _check_sample_weight,
+    check_classification_targets,
+    check_is_fitted,
+    seed_of,
+    validate_data,
+)
 from .formulas import Formula, Picture, named, threads
 
 #: Rows that are kept for pictures and formulas.
@@ -33,11 +31,19 @@ SHOWN = 1000
 CHUNK = 4096
 
 
+def _spread(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of every column; 1 where a column has none."""
+    mean = np.average(values, axis=0, weights=weights)
+    spread = np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weights))
+    spread[~(spread > 0)] = 1.0
+    return mean, spread
+
+
 class _Table(BaseEstimator):
     """A network on a table: everything but its layers and its targets."""
 
     def __init__(self, params):
-        # Every estimator names its own parameters; scikit-learn reads them from there.
+        # Families name their parameters; scikit-learn reads them from there.
         params = dict(params)
         for name in ("self", "__class__"):
             params.pop(name, None)
@@ -60,11 +66,6 @@ class _Table(BaseEstimator):
         return None
 
     # Training.
-
-    def _seed(self) -> int:
-        if isinstance(self.random_state, (int, np.integer)):
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _check(self) -> None:
         for name in ("epochs", "batch_size"):
@@ -101,7 +102,7 @@ class _Table(BaseEstimator):
     def _train(self, x: np.ndarray, y: np.ndarray, weights: np.ndarray, classes: int) -> None:
         """Trains on rows, values or class numbers, and weights, in float64."""
         self._check()
-        seed = self._seed()
+        seed = seed_of(self.random_state)
         x, y, weights = _merged(x, y, weights)
         self.shift_, self.scale_ = self._scaling(x, weights)
         rows = np.random.default_rng(0).permutation(len(x))[:SHOWN]
@@ -110,9 +111,7 @@ class _Table(BaseEstimator):
         if classes:
             goal, outputs = y[:, 0].astype(np.int64), classes
         else:
-            mean = np.average(y, axis=0, weights=weights)
-            spread = np.sqrt(np.average((y - mean) ** 2, axis=0, weights=weights))
-            spread[~(spread > 0)] = 1.0
+            mean, spread = _spread(y, weights)
             self.target_shift_, self.target_scale_ = mean, spread
             goal, outputs = ((y - mean) / spread).astype(np.float32), y.shape[1]
         weights = (weights / weights.max()).astype(np.float32)
@@ -272,6 +271,28 @@ def _merged(x: np.ndarray, y: np.ndarray, weights: np.ndarray):
 class _Kan(_Table):
     """What KANs bring: layers of splines over the data's range, pictures."""
 
+    def __init__(
+        self,
+        hidden=(8,),
+        *,
+        grid=5,
+        degree=3,
+        sparsity=0.0,
+        update_grid=0,
+        epochs=200,
+        batch_size=64,
+        learning_rate=0.01,
+        weight_decay=0.0,
+        early_stopping=False,
+        validation_fraction=0.1,
+        patience=20,
+        random_state=0,
+        n_jobs=None,
+        device="cpu",
+        verbose=0,
+    ):
+        super().__init__(locals())
+
     def _layers(self, outputs):
         options = {"grid": int(self.grid), "degree": int(self.degree)}
         if self.update_grid:
@@ -315,6 +336,27 @@ class _Kan(_Table):
 class _Plain(_Table):
     """What networks bring: dense layers, or any of an experiment's."""
 
+    def __init__(
+        self,
+        hidden=(64, 64),
+        *,
+        activation="silu",
+        dropout=0.0,
+        layers=None,
+        epochs=200,
+        batch_size=64,
+        learning_rate=0.005,
+        weight_decay=0.0,
+        early_stopping=False,
+        validation_fraction=0.1,
+        patience=20,
+        random_state=0,
+        n_jobs=None,
+        device="cpu",
+        verbose=0,
+    ):
+        super().__init__(locals())
+
     def _layers(self, outputs):
         if self.layers is not None:
             return [*(dict(layer) for layer in self.layers), {"kind": "dense", "out": outputs}]
@@ -326,9 +368,7 @@ class _Plain(_Table):
         return [*layers, {"kind": "dense", "out": outputs}]
 
     def _scaling(self, x, weights):
-        mean = np.average(x, axis=0, weights=weights)
-        spread = np.sqrt(np.average((x - mean) ** 2, axis=0, weights=weights))
-        spread[~(spread > 0)] = 1.0
+        mean, spread = _spread(x, weights)
         return mean, 1.0 / spread
 
 
@@ -395,28 +435,6 @@ class KanRegressor(_Regression, _Kan):
     True
     """
 
-    def __init__(
-        self,
-        hidden=(8,),
-        *,
-        grid=5,
-        degree=3,
-        sparsity=0.0,
-        update_grid=0,
-        epochs=200,
-        batch_size=64,
-        learning_rate=0.01,
-        weight_decay=0.0,
-        early_stopping=False,
-        validation_fraction=0.1,
-        patience=20,
-        random_state=0,
-        n_jobs=None,
-        device="cpu",
-        verbose=0,
-    ):
-        super().__init__(locals())
-
     def formula(self, *, threshold: float = 0.02, decimals: int = 3) -> Formula | list[Formula]:
         """What the network has learnt, as a formula in the columns' names and units: edges below
         `threshold` of their layer's largest importance are left out, the others matched against
@@ -451,28 +469,6 @@ class KanClassifier(_Classification, _Kan):
     ((2, 2), ['a', 'b'])
     """
 
-    def __init__(
-        self,
-        hidden=(8,),
-        *,
-        grid=5,
-        degree=3,
-        sparsity=0.0,
-        update_grid=0,
-        epochs=200,
-        batch_size=64,
-        learning_rate=0.01,
-        weight_decay=0.0,
-        early_stopping=False,
-        validation_fraction=0.1,
-        patience=20,
-        random_state=0,
-        n_jobs=None,
-        device="cpu",
-        verbose=0,
-    ):
-        super().__init__(locals())
-
 
 class NetworkRegressor(_Regression, _Plain):
     """A network of dense layers that learns numbers.
@@ -488,27 +484,6 @@ class NetworkRegressor(_Regression, _Plain):
     (3, 2)
     """
 
-    def __init__(
-        self,
-        hidden=(64, 64),
-        *,
-        activation="silu",
-        dropout=0.0,
-        layers=None,
-        epochs=200,
-        batch_size=64,
-        learning_rate=0.005,
-        weight_decay=0.0,
-        early_stopping=False,
-        validation_fraction=0.1,
-        patience=20,
-        random_state=0,
-        n_jobs=None,
-        device="cpu",
-        verbose=0,
-    ):
-        super().__init__(locals())
-
 
 class NetworkClassifier(_Classification, _Plain):
     """A network of dense layers that learns classes; its parameters are those of
@@ -521,175 +496,3 @@ class NetworkClassifier(_Classification, _Plain):
     >>> bool(model.score(x, x[:, 0] > 0) > 0.9)
     True
     """
-
-    def __init__(
-        self,
-        hidden=(64, 64),
-        *,
-        activation="silu",
-        dropout=0.0,
-        layers=None,
-        epochs=200,
-        batch_size=64,
-        learning_rate=0.005,
-        weight_decay=0.0,
-        early_stopping=False,
-        validation_fraction=0.1,
-        patience=20,
-        random_state=0,
-        n_jobs=None,
-        device="cpu",
-        verbose=0,
-    ):
-        super().__init__(locals())
-
-
-class Denoiser(TransformerMixin, BaseEstimator):
-    """A convolutional network that denoises images.
-
-    `fit(noisy, clean)` learns from pairs; `fit(noisy, noisy_again)` with `method="noise2noise"` from
-    two noisy pictures of the same; `fit(noisy)` from noisy images alone (noise2void). Images are
-    (rows, columns), or several of them; `transform` takes any size, tile by tile within `memory_mib`.
-
-    >>> import numpy as np
-    >>> from retrograd import Denoiser
-    >>> noisy = np.random.default_rng(0).normal(100, 20, (4, 64, 64))
-    >>> denoiser = Denoiser(epochs=1, patch=32).fit(noisy)
-    >>> denoiser.transform(noisy[0]).shape
-    (64, 64)
-    """
-
-    def __init__(
-        self,
-        *,
-        method="auto",
-        architecture="simple-cnn",
-        patch=64,
-        epochs=30,
-        batch_size=8,
-        learning_rate=2e-3,
-        validation_fraction=0.2,
-        random_state=0,
-        n_jobs=None,
-        device="cpu",
-        memory_mib=1024,
-    ):
-        self.method = method
-        self.architecture = architecture
-        self.patch = patch
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.validation_fraction = validation_fraction
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.device = device
-        self.memory_mib = memory_mib
-
-    def fit(self, X, y=None):
-        """Trains on noisy images `X` and, where there are any, what they should look like."""
-        noisy = _images("X", X)
-        clean = None if y is None else _images("y", y)
-        method = self.method
-        if method == "auto":
-            method = "noise2void" if clean is None else "supervised"
-        if clean is not None and [i.shape for i in clean] != [i.shape for i in noisy]:
-            raise ValueError("y: got images of other sizes, needs those of X")
-        if isinstance(self.random_state, (int, np.integer)):
-            seed = int(self.random_state)
-        else:
-            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        with tempfile.TemporaryDirectory() as folder:
-            paths = {"inputs": [], "targets": []}
-            for key, images in (("inputs", noisy), ("targets", clean or [])):
-                for i, image in enumerate(images):
-                    path = Path(folder) / f"{key}-{i:05}.npy"
-                    np.save(path, image)
-                    paths[key].append(str(path))
-            data = {"method": method, "patch": int(self.patch), "inputs": paths["inputs"]}
-            if clean is not None:
-                data["targets"] = paths["targets"]
-            data["validation"] = float(self.validation_fraction) if len(noisy) > 1 else 0.0
-            described = {
-                "name": "denoiser",
-                "model": {"family": "denoise", "architecture": self.architecture},
-                "data": data,
-                "train": {
-                    "epochs": int(self.epochs),
-                    "batch": int(self.batch_size),
-                    "optimizer": {"kind": "adam", "lr": float(self.learning_rate)},
-                    "schedule": {"kind": "cosine"},
-                    "seed": seed,
-                },
-            }
-            text = _retrograd.experiment_text(None, json.dumps(described))
-            run = Path(folder) / "run"
-            n_threads = threads(self.n_jobs)
-            summary = _retrograd.train(
-                text, "denoiser", folder, run, False, self.device, n_threads, False
-            )
-            self.summary_ = json.loads(summary)
-            self.experiment_ = (run / "experiment.toml").read_text(encoding="utf-8")
-            self.model_ = (run / "model.safetensors").read_bytes()
-            self._denoiser = _retrograd.Denoiser(run)
-        return self
-
-    def transform(self, X) -> np.ndarray:
-        """The images, denoised."""
-        from .runs import _apply
-
-        check_is_fitted(self, "model_")
-        return _apply(self._denoiser, X, int(self.memory_mib), threads(self.n_jobs))
-
-    def _restore(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "experiment.toml").write_text(self.experiment_, encoding="utf-8")
-            (Path(folder) / "model.safetensors").write_bytes(self.model_)
-            self._denoiser = _retrograd.Denoiser(Path(folder))
-
-    def __getstate__(self):
-        state = dict(super().__getstate__())
-        state.pop("_denoiser", None)
-        return state
-
-    def __setstate__(self, state) -> None:
-        super().__setstate__(state)
-        if "model_" in self.__dict__:
-            self._restore()
-
-    def save(self, folder: str | os.PathLike) -> None:
-        """Writes the trained denoiser into a folder that the `retrograd` command uses too."""
-        check_is_fitted(self, "model_")
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "experiment.toml").write_text(self.experiment_, encoding="utf-8")
-        (folder / "model.safetensors").write_bytes(self.model_)
-
-    @classmethod
-    def load(cls, folder: str | os.PathLike) -> "Denoiser":
-        """Reads what `save` wrote, or the run of an experiment."""
-        folder = Path(folder)
-        denoiser = cls()
-        denoiser.experiment_ = (folder / "experiment.toml").read_text(encoding="utf-8")
-        denoiser.model_ = (folder / "model.safetensors").read_bytes()
-        denoiser._restore()
-        return denoiser
-
-
-def _images(what: str, value) -> list[np.ndarray]:
-    """Images in float32, each (rows, columns)."""
-    from ._arrays import numbers
-
-    if isinstance(value, (list, tuple)) and len({np.shape(i) for i in value}) != 1:
-        images = [numbers(what, image) for image in value]
-    else:
-        array = numbers(what, value)
-        images = [array] if array.ndim == 2 else list(array)
-    for image in images:
-        if image.ndim != 2 or image.size == 0:
-            raise ValueError(f"{what}: got an image of shape {list(image.shape)}, needs [rows, columns]")
-        if not np.isfinite(image).all():
-            raise ValueError(f"{what}: got NaN or an infinity, needs finite pixels")
-    if not images:
-        raise ValueError(f"{what}: got no image, needs at least one")
-    return images

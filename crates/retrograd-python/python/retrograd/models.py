@@ -11,6 +11,43 @@ from . import _retrograd
 from ._arrays import from_flat, into_flat, numbers, whole
 
 
+# What a model is made of, as the engine reads it: of these models, and of PyTorch's modules.
+
+
+def network_spec(input: Sequence[int] | int, layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    shape = [input] if isinstance(input, (int, np.integer)) else list(input)
+    return {"input": [int(n) for n in shape], "layers": [dict(layer) for layer in layers]}
+
+
+def graph_spec(
+    features: int, layers: Sequence[Mapping[str, Any]], edge_weight: bool, edge_features: int
+) -> dict[str, Any]:
+    return {
+        "features": int(features),
+        "layers": [dict(layer) for layer in layers],
+        "edge_weight": bool(edge_weight),
+        "edge_features": int(edge_features),
+    }
+
+
+def automaton_spec(
+    channels: int,
+    kernels: int,
+    perception: Sequence[int],
+    update: Sequence[int],
+    steps: int,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    return {
+        "channels": int(channels),
+        "kernels": int(kernels),
+        "perception": [int(n) for n in perception],
+        "update": [int(n) for n in update],
+        "steps": int(steps),
+        **options,
+    }
+
+
 class _Model:
     """What all models share: parameters under PyTorch's names, and buffers."""
 
@@ -75,8 +112,7 @@ class Network(_Model):
         seed: int = 0,
         state: Mapping[str, Any] | None = None,
     ):
-        shape = [input] if isinstance(input, (int, np.integer)) else list(input)
-        self.spec = {"input": [int(n) for n in shape], "layers": [dict(layer) for layer in layers]}
+        self.spec = network_spec(input, layers)
         self._begin(_retrograd.Network(json.dumps(self.spec)), seed, state)
 
     def __call__(self, x) -> np.ndarray:
@@ -210,12 +246,7 @@ class GraphNetwork(_Model):
         seed: int = 0,
         state: Mapping[str, Any] | None = None,
     ):
-        self.spec = {
-            "features": int(features),
-            "layers": [dict(layer) for layer in layers],
-            "edge_weight": bool(edge_weight),
-            "edge_features": int(edge_features),
-        }
+        self.spec = graph_spec(features, layers, edge_weight, edge_features)
         self._begin(_retrograd.GraphNetwork(json.dumps(self.spec)), seed, state)
 
     def __call__(self, x, graph, edge_weight=None, edge_attr=None) -> np.ndarray:
@@ -284,8 +315,8 @@ class Circuit:
         """As a module in Verilog."""
         return self._circuit.verilog()
 
-    def svg(self) -> str | None:
-        """A drawing, where it isn't too large for one."""
+    def svg(self) -> str:
+        """A drawing; of more than 200 gates an overview."""
         return self._circuit.svg()
 
     def __getstate__(self):
@@ -294,7 +325,7 @@ class Circuit:
     def __setstate__(self, text) -> None:
         self.__init__(text)
 
-    def _repr_svg_(self) -> str | None:
+    def _repr_svg_(self) -> str:
         return self.svg()
 
     def __repr__(self) -> str:
@@ -326,14 +357,7 @@ class Automaton(_Model):
     ):
         """`options` are those of an experiment's `[model]`: boundary, fire_rate, wiring,
         per_kernel_wiring."""
-        self.spec = {
-            "channels": int(channels),
-            "kernels": int(kernels),
-            "perception": [int(n) for n in perception],
-            "update": [int(n) for n in update],
-            "steps": int(steps),
-            **options,
-        }
+        self.spec = automaton_spec(channels, kernels, perception, update, steps, options)
         self._begin(_retrograd.LogicCa(json.dumps(self.spec), seed), seed, state)
 
     def __call__(self, state, fire=None) -> np.ndarray:

@@ -24,10 +24,10 @@ from typing import Any, Mapping, Sequence
 
 import numpy as np
 import torch
-from torch import nn
 
 from . import _retrograd
-from .models import Circuit, Graph
+from ._autograd import Absorbing, Module, OnArrays, OnGraph, OnGrids
+from .models import Circuit, Graph, automaton_spec, graph_spec, network_spec
 
 __all__ = [
     "KAN",
@@ -44,270 +44,13 @@ __all__ = [
     "SAGEConv",
 ]
 
-_TYPES = {torch.float32: np.float32, torch.float64: np.float64}
-
-
-class _Function(torch.autograd.Function):
-    """One forward of an engine, and the backward that follows it."""
-
-    @staticmethod
-    def forward(ctx, module, call, x, weight, attr, *params):
-        keep = any(ctx.needs_input_grad)
-        flat = module._flat.numpy()
-        arrays = [None if t is None else t.detach().numpy() for t in (x, weight, attr)]
-        y, tape = call.forward(flat, arrays, keep)
-        ctx.module, ctx.call, ctx.tape = module, call, tape
-        ctx.given = [t is not None for t in (x, weight, attr)]
-        ctx.save_for_backward(*(t for t in (x, weight, attr) if t is not None), *params)
-        return torch.from_numpy(y)
-
-    @staticmethod
-    def backward(ctx, d_y):
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "retrograd.torch: a gradient of a gradient was asked for (create_graph=True); "
-                "retrograd's kernels have first derivatives alone"
-            )
-        saved = list(ctx.saved_tensors)
-        tensors = [saved.pop(0) if there else None for there in ctx.given]
-        arrays = [None if t is None else t.detach().numpy() for t in tensors]
-        of_input = any(ctx.needs_input_grad[2:5])
-        of_params = any(ctx.needs_input_grad[5:])
-        module, flat = ctx.module, ctx.module._flat.numpy()
-        d_y = d_y.contiguous().numpy()
-        d_params, d_input = ctx.call.backward(flat, arrays, ctx.tape, d_y, of_params, of_input)
-        gradients, first = [], 0
-        for tensor, wanted in zip(tensors, ctx.needs_input_grad[2:5]):
-            if tensor is None or d_input is None:
-                gradients.append(None)
-                continue
-            part = d_input[first : first + tensor.numel()]
-            first += tensor.numel()
-            gradients.append(torch.from_numpy(part).view(tensor.shape) if wanted else None)
-        views = [None] * (len(ctx.needs_input_grad) - 5)
-        if d_params is not None:
-            views = module._views(torch.from_numpy(d_params))
-            views = [v if wanted else None for v, wanted in zip(views, ctx.needs_input_grad[5:])]
-        return (None, None, *gradients, *views)
-
-
-class _OnArrays:
-    """Calls of a network."""
-
-    def __init__(self, engine, training: bool, seed: int):
-        self.engine, self.training, self.seed = engine, training, seed
-
-    def forward(self, flat, arrays, keep):
-        return self.engine.forward(flat, arrays[0], self.training, self.seed, keep)
-
-    def backward(self, flat, arrays, tape, d_y, of_params, of_input):
-        return self.engine.backward(flat, arrays[0], tape, d_y, of_params, of_input)
-
-
-class _OnGraph:
-    """Calls of a network over a graph."""
-
-    def __init__(self, engine, graph, training: bool, seed: int):
-        self.engine, self.graph, self.training, self.seed = engine, graph, training, seed
-
-    def forward(self, flat, arrays, keep):
-        x, weight, attr = arrays
-        return self.engine.forward(flat, self.graph, x, weight, attr, self.training, self.seed, keep)
-
-    def backward(self, flat, arrays, tape, d_y, of_params, of_input):
-        x, weight, attr = arrays
-        return self.engine.backward(
-            flat, self.graph, x, tape, d_y, weight, attr, of_params, of_input
-        )
-
-
-class _OnGrids:
-    """Calls of an automaton."""
-
-    def __init__(self, engine, fire):
-        self.engine, self.fire = engine, fire
-
-    def forward(self, flat, arrays, keep):
-        return self.engine.forward(flat, arrays[0], self.fire, keep)
-
-    def backward(self, flat, arrays, tape, d_y, of_params, of_input):
-        return self.engine.backward(
-            flat, arrays[0], tape, d_y, self.fire, of_params, of_input
-        )
-
-
-class _Module(nn.Module):
-    """Parameters as views of one flat vector, and what calls an engine with it."""
-
-    #: What stands before the names of the only layer's tensors.
-    _prefix = ""
-
-    def _begin(self, engine, seed: int | None) -> None:
-        if seed is None:
-            # PyTorch's own generator decides: torch.manual_seed is obeyed.
-            seed = int(torch.randint(2**31 - 1, ()))
-        self._engine = engine
-        self._layout = [
-            (name.removeprefix(self._prefix), shape, order, offset)
-            for name, shape, order, offset in engine.places()
-        ]
-        self._flat = torch.from_numpy(engine.init(seed))
-        for (name, *_), view in zip(self._layout, self._views(self._flat)):
-            owner, leaf = self._owner(name)
-            owner.register_parameter(leaf, nn.Parameter(view))
-        for name, values in engine.buffers():
-            owner, leaf = self._owner(name.removeprefix(self._prefix))
-            owner.register_buffer(leaf, torch.from_numpy(values.copy()))
-        self._buffer_names = [name for name, _ in engine.buffers()]
-        self._told: dict[str, tuple[int, int]] = {}
-        self._tell_buffers()
-
-    def _owner(self, name: str) -> tuple[nn.Module, str]:
-        *path, leaf = name.split(".")
-        owner: nn.Module = self
-        for part in path:
-            if part not in owner._modules:
-                owner.add_module(part, nn.Module())
-            owner = owner._modules[part]
-        return owner, leaf
-
-    def _views(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """The tensors of a flat vector, in PyTorch's shapes."""
-        views = []
-        for _, shape, order, offset in self._layout:
-            size = 1
-            for n in shape:
-                size *= n
-            stored = flat[offset : offset + size].view([shape[axis] for axis in order])
-            views.append(stored.permute([order.index(axis) for axis in range(len(order))]))
-        return views
-
-    def _params(self) -> list[nn.Parameter]:
-        found = self.__dict__.get("_found")
-        if found is None:
-            found = []
-            for name, *_ in self._layout:
-                owner, leaf = self._owner(name)
-                found.append((owner._parameters, leaf))
-            self.__dict__["_found"] = found
-        return [owner[leaf] for owner, leaf in found]
-
-    def _flatten(self, params: list[nn.Parameter]) -> None:
-        """Makes the parameters views of one vector again, where a copy, a cast or a load has made
-        tensors of their own of them."""
-        flat = self._flat
-        start, size = flat.data_ptr(), flat.element_size()
-        if all(
-            p.dtype == flat.dtype and p.data_ptr() == start + offset * size
-            for p, (*_, offset) in zip(params, self._layout)
-        ) and all(p.stride() == v for p, v in zip(params, self._strides())):
-            return
-        kinds = {p.dtype for p in params}
-        if len(kinds) != 1 or not kinds <= set(_TYPES) or any(p.device.type != "cpu" for p in params):
-            raise TypeError(
-                f"parameters: got {', '.join(sorted(str(k) for k in kinds))} on "
-                f"{params[0].device}, needs all float32 or all float64 on the CPU"
-            )
-        self._flat = torch.empty(sum(p.numel() for p in params), dtype=kinds.pop())
-        with torch.no_grad():
-            for param, view in zip(params, self._views(self._flat)):
-                view.copy_(param)
-                param.data = view
-
-    def _strides(self) -> list[tuple[int, ...]]:
-        strides = self.__dict__.get("_known_strides")
-        if strides is None:
-            strides = [view.stride() for view in self._views(self._flat)]
-            self.__dict__["_known_strides"] = strides
-        return strides
-
-    def _tell_buffers(self, engine=None) -> None:
-        """Lets the engine know of buffers that were loaded or changed."""
-        for name in self._buffer_names:
-            owner, leaf = self._owner(name.removeprefix(self._prefix))
-            tensor = owner._buffers[leaf]
-            state = (tensor.data_ptr(), tensor._version)
-            if engine is not None or self._told.get(name) != state:
-                values = np.asarray(tensor.detach().numpy(), dtype=np.float64, order="C")
-                (engine or self._engine).set_buffer(name, values)
-                self._told[name] = state
-
-    def _take_buffers(self, engine) -> None:
-        """Takes over the statistics that a training step has moved."""
-        with torch.no_grad():
-            for name, values in engine.buffers():
-                owner, leaf = self._owner(name.removeprefix(self._prefix))
-                tensor = owner._buffers[leaf]
-                tensor.copy_(torch.from_numpy(values))
-                self._told[name] = (tensor.data_ptr(), tensor._version)
-
-    def _input(self, what: str, value) -> torch.Tensor:
-        if not isinstance(value, torch.Tensor):
-            raise TypeError(f"{what}: got {type(value).__name__}, needs a tensor")
-        if value.device.type != "cpu":
-            raise TypeError(f"{what}: got a tensor on {value.device}, needs one on the CPU")
-        if value.layout != torch.strided:
-            raise TypeError(f"{what}: got a sparse tensor, needs a dense one; .to_dense() makes one")
-        if value.dtype != self._flat.dtype:
-            raise TypeError(f"{what}: got {value.dtype}, needs {self._flat.dtype}, as the parameters")
-        return value.contiguous()
-
-    @torch.compiler.disable
-    def _call(self, make, x, weight=None, attr=None):
-        params = self._params()
-        self._flatten(params)
-        self._tell_buffers()
-        x = self._input("x", x)
-        if weight is not None:
-            weight = self._input("edge_weight", weight)
-        if attr is not None:
-            attr = self._input("edge_attr", attr)
-        return _Function.apply(self, make(), x, weight, attr, *params)
-
-    def _flat_copy(self) -> np.ndarray:
-        """The parameters as one vector of float32, for `retrograd.verify`."""
-        self._flatten(self._params())
-        return self._flat.numpy().astype(np.float32)
-
-    @property
-    def params(self):
-        return self._flat_copy
-
-    # Engines are made anew where a module is copied, pickled or sent to a worker.
-
-    def _make_engine(self):
-        raise NotImplementedError
-
-    def __getstate__(self):
-        state = dict(self.__dict__)
-        for name in ("_engine", "_engines", "_flat", "_found", "_known_strides", "_last"):
-            state.pop(name, None)
-        state["_told"] = {}
-        return state
-
-    def __setstate__(self, state) -> None:
-        super().__setstate__(state)
-        self._engine = self._make_engine()
-        # Views again with the first call.
-        self._flat = torch.empty(0)
-        self._flatten_known()
-
-    def _flatten_known(self) -> None:
-        self._flat = torch.empty(sum(p.numel() for p in self._params()), dtype=self._params()[0].dtype)
-        self.__dict__.pop("_known_strides", None)
-        with torch.no_grad():
-            for param, view in zip(self._params(), self._views(self._flat)):
-                view.copy_(param)
-                param.data = view
-        self._tell_buffers()
-
 
 def _draws(layers: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a forward in training draws random numbers."""
     return any(layer.get("kind") == "dropout" or layer.get("dropout") for layer in layers)
 
 
-class Network(_Module):
+class Network(Module):
     """A network of layers as an experiment file lists them.
 
     >>> import torch, retrograd.torch
@@ -321,8 +64,7 @@ class Network(_Module):
         self, input: Sequence[int] | int, layers: Sequence[Mapping[str, Any]], *, seed: int | None = None
     ):
         super().__init__()
-        shape = [input] if isinstance(input, int) else [int(n) for n in input]
-        self.spec = {"input": shape, "layers": [dict(layer) for layer in layers]}
+        self.spec = network_spec(input, layers)
         self._random = _draws(self.spec["layers"])
         self._moves = any("batch" in str(layer.get("kind")) for layer in self.spec["layers"])
         self._begin(self._make_engine(), seed)
@@ -337,27 +79,11 @@ class Network(_Module):
         seed = int(torch.randint(2**31 - 1, ())) if self._random and self.training else 0
         leading = x.shape[: x.dim() - len(shape)] if isinstance(x, torch.Tensor) else ()
         flat = x.reshape(-1, *shape) if isinstance(x, torch.Tensor) and len(leading) != 1 else x
-        y = self._call(lambda: _Absorbing(self, engine, self.training, seed), flat)
+        y = self._call(lambda: Absorbing(self, engine, self.training, seed), flat)
         return y if len(leading) == 1 else y.reshape(*leading, *y.shape[1:])
 
     def extra_repr(self) -> str:
         return ", ".join(str(layer.get("kind")) for layer in self.spec["layers"])
-
-
-class _Absorbing(_OnArrays):
-    """Calls of a network whose running statistics follow training."""
-
-    def __init__(self, module, engine, training, seed):
-        super().__init__(engine, training, seed)
-        self.module = module
-
-    def forward(self, flat, arrays, keep):
-        moves = self.training and self.module._moves
-        y, tape = super().forward(flat, arrays, keep or moves)
-        if moves:
-            self.engine.absorb(tape)
-            self.module._take_buffers(self.engine)
-        return y, tape
 
 
 def _kan(out: int, grid: int, degree: int, range, base: bool, bias: bool, outside: str):
@@ -403,7 +129,7 @@ class KAN(Network):
         """The network's picture over some inputs, every edge with its function."""
         from .formulas import Picture
 
-        params = self._flat_copy()
+        params = self.params
         x = np.ascontiguousarray(x.detach().numpy(), dtype=np.float32)
         svg = self._engine.plot(params, x, False)
         return Picture(svg, lambda: self._engine.plot(params, x, True))
@@ -431,7 +157,7 @@ class KANLinear(Network):
         super().__init__(int(in_features), [layer], seed=seed)
 
 
-class Conv2d(_Module):
+class Conv2d(Module):
     """A convolution with the arguments of `nn.Conv2d`, on images (batch, channels, rows, columns)."""
 
     _prefix = "0."
@@ -491,14 +217,14 @@ class Conv2d(_Module):
                 f"x: got the shape {list(x.shape)}, needs [samples, {self.in_channels}, rows, columns]"
             )
         engine = self._sized(x.shape[2], x.shape[3])
-        return self._call(lambda: _OnArrays(engine, self.training, 0), x)
+        return self._call(lambda: OnArrays(engine, self.training, 0), x)
 
     def extra_repr(self) -> str:
         options = {k: v for k, v in self.layer.items() if k != "kind"}
         return f"{self.in_channels}, " + ", ".join(f"{k}={v}" for k, v in options.items())
 
 
-class GraphNetwork(_Module):
+class GraphNetwork(Module):
     """A network of layers over the nodes of a graph.
 
     >>> import torch, retrograd.torch
@@ -518,12 +244,7 @@ class GraphNetwork(_Module):
         seed: int | None = None,
     ):
         super().__init__()
-        self.spec = {
-            "features": int(features),
-            "layers": [dict(layer) for layer in layers],
-            "edge_weight": bool(edge_weight),
-            "edge_features": int(edge_features),
-        }
+        self.spec = graph_spec(features, layers, edge_weight, edge_features)
         self._random = _draws(self.spec["layers"])
         self._last: tuple[Any, int, int, Graph] | None = None
         self._begin(self._make_engine(), seed)
@@ -551,7 +272,7 @@ class GraphNetwork(_Module):
             raise ValueError("x: needs a tensor of shape [nodes, features]")
         graph = self._graph(edges, x.shape[0])
         seed = int(torch.randint(2**31 - 1, ())) if self._random and self.training else 0
-        call = lambda: _OnGraph(self._engine, graph._graph, self.training, seed)
+        call = lambda: OnGraph(self._engine, graph._graph, self.training, seed)
         return self._call(call, x, edge_weight, edge_attr)
 
     def extra_repr(self) -> str:
@@ -611,7 +332,7 @@ class GATv2Conv(_GraphLayer):
         super().__init__(in_channels, [layer], seed=seed)
 
 
-class LogicCA(_Module):
+class LogicCA(Module):
     """A cellular automaton of soft logic gates on grids (batch, rows, columns, channels).
 
     >>> import torch, retrograd.torch
@@ -636,14 +357,7 @@ class LogicCA(_Module):
         """`options` are those of an experiment's `[model]`: boundary, fire_rate, wiring,
         per_kernel_wiring."""
         super().__init__()
-        self.spec = {
-            "channels": int(channels),
-            "kernels": int(kernels),
-            "perception": [int(n) for n in perception],
-            "update": [int(n) for n in update],
-            "steps": int(steps),
-            **options,
-        }
+        self.spec = automaton_spec(channels, kernels, perception, update, steps, options)
         self.wiring_seed = int(wiring_seed)
         self._begin(self._make_engine(), 0)
 
@@ -659,8 +373,8 @@ class LogicCA(_Module):
         if fire is None and rate < 1.0:
             fire = torch.rand(self.spec["steps"], *state.shape[1:3]) < rate
         mask = None if fire is None else np.ascontiguousarray(fire.numpy(), dtype=bool)
-        return self._call(lambda: _OnGrids(self._engine, mask), state)
+        return self._call(lambda: OnGrids(self._engine, mask), state)
 
     def circuit(self) -> Circuit:
         """The exact circuit that the parameters stand for, simplified."""
-        return Circuit._of(self._engine.circuit(self._flat_copy()))
+        return Circuit._of(self._engine.circuit(self.params))

@@ -75,8 +75,6 @@ def verify(
         engine, params = getattr(what, "_engine", None), getattr(what, "params", None)
     if engine is None:
         raise TypeError(f"what: got {type(what).__name__}, needs one of retrograd's models or a path")
-    if callable(params):
-        params = what._flat_copy()
     params = numbers("params", params)
     if x is None or y is None:
         raise TypeError("verify: needs a batch, x and y, for a model")

@@ -61,6 +61,7 @@ fn memory_read(device: BenchDevice) -> crate::Result<Prepared> {
         rate: Some(("bytes_per_s", (4 * READ) as f64)),
         problem: None,
         fused: None,
+        sharded: None,
     })
 }
 
@@ -83,5 +84,6 @@ fn parallel_region(device: BenchDevice) -> crate::Result<Prepared> {
         rate: None,
         problem: None,
         fused: None,
+        sharded: None,
     })
 }

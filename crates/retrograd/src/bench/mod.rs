@@ -4,12 +4,16 @@
 pub(crate) mod machine;
 mod peak;
 mod problem;
+mod sharded;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 pub(crate) use problem::tensor;
 pub use problem::{MakeProblem, problem};
+pub(crate) use sharded::{Cut, Fixed, sharded};
+pub use sharded::{Sharded, Sharing};
 
 use crate::optim::OptimizerSpec;
 use crate::rng::Key;
@@ -51,6 +55,33 @@ pub struct Prepared {
     pub problem: Option<MakeProblem>,
     /// Set to true, it makes the steps with fused updates; none where a step updates nothing.
     pub fused: Option<Arc<AtomicBool>>,
+    /// Makes the same steps on batches that are cut into shards; none where they can't be.
+    pub sharded: Option<Sharded>,
+}
+
+impl Prepared {
+    /// How long a step takes, median and minimum, on the threads of the caller: `warm_up` and
+    /// `measure` are how long it is tried at least, five times each.
+    pub fn time(&mut self, warm_up: Duration, measure: Duration) -> [Duration; 2] {
+        const LEAST: usize = 5;
+        // Enough for a steady median of the shortest steps.
+        const MOST: usize = 100_000;
+        let start = Instant::now();
+        let mut warm = 0;
+        while start.elapsed() < warm_up || warm < LEAST {
+            (self.step)();
+            warm += 1;
+        }
+        let mut times = Vec::with_capacity(MOST);
+        let start = Instant::now();
+        while (start.elapsed() < measure || times.len() < LEAST) && times.len() < MOST {
+            let before = Instant::now();
+            (self.step)();
+            times.push(before.elapsed());
+        }
+        times.sort_unstable();
+        [times[times.len() / 2], times[0]]
+    }
 }
 
 /// One training step, in the order that a workload is asked for.
@@ -74,19 +105,24 @@ pub(crate) fn step_once<M: Model>(
 }
 
 /// The usual workload: training steps of a model on one batch, on the CPU.
-pub fn training<M: Model + 'static>(
+pub(crate) fn training<M: Model + 'static>(
     device: BenchDevice,
     model: M,
     loss: Loss,
     optimizer: OptimizerSpec,
     example: Example<M>,
     flops: Option<f64>,
+    cut: Option<Cut<M>>,
 ) -> Result<Prepared> {
     device.is_cpu()?;
     let mut stepper = Stepper::new(&model, model.init(0), optimizer);
     let mut step = 0;
     let shared = Arc::new((model, example));
     let same = shared.clone();
+    let of_shards = cut.map(|cut| {
+        let task = Fixed::new(shared.clone(), loss, cut);
+        sharded(move || Ok(task), optimizer, Clip::default())
+    });
     let fused = Arc::new(AtomicBool::new(false));
     let switch = fused.clone();
     Ok(Prepared {
@@ -104,6 +140,7 @@ pub fn training<M: Model + 'static>(
             problem(&same.0, loss, optimizer, &Clip::default(), &same.1)
         })),
         fused: Some(fused),
+        sharded: of_shards,
     })
 }
 

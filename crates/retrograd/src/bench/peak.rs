@@ -26,5 +26,6 @@ fn peak(device: BenchDevice) -> crate::Result<Prepared> {
         rate: None,
         problem: None,
         fused: None,
+        sharded: None,
     })
 }

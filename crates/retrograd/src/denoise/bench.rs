@@ -1,6 +1,6 @@
 //! Convolutional networks that denoise images.
 
-use crate::bench::{BenchDevice, Prepared, Workload, training};
+use crate::bench::{BenchDevice, Cut, Prepared, Workload, training};
 use crate::layer::concat::ConcatSpec;
 use crate::layer::pool::MaxPool2dSpec;
 use crate::layer::upsample::UpsampleSpec;
@@ -92,5 +92,6 @@ fn prepare(
     };
     let flops = images as f64 * network.flops();
     let adam = OptimizerSpec::adam(1e-3);
-    training(device, network, Loss::Mse, adam, example, Some(flops))
+    let cut = Cut::rows(images);
+    training(device, network, Loss::Mse, adam, example, Some(flops), cut)
 }

@@ -163,6 +163,15 @@ impl Gpu {
             .collect()
     }
 
+    /// The numbers of the adapters that one would compute with: all that are like the one that is
+    /// chosen where none is named. Several processes of a machine take one each, and
+    /// `--device gpu:all` takes all. An error where there is none.
+    pub fn best_adapters() -> Result<Vec<usize>> {
+        let adapters = Self::adapters();
+        choose(&Choice::Auto, &adapters)?;
+        Ok(best(&adapters))
+    }
+
     /// Opens an adapter. An error where there is none that fits.
     pub fn open(choice: &Choice) -> Result<Arc<Self>> {
         Self::open_with(choice, None)
@@ -551,17 +560,7 @@ fn choose(choice: &Choice, adapters: &[AdapterDescription]) -> Result<usize> {
         advice: format!("choose one of: {}", names()),
     };
     match choice {
-        Choice::Auto => {
-            let rank = |a: &AdapterDescription| match a.kind.as_str() {
-                "discrete" => 0,
-                "integrated" => 1,
-                "virtual" => 2,
-                "other" => 3,
-                _ => 4,
-            };
-            let best = adapters.iter().min_by_key(|a| rank(a));
-            Ok(best.expect("not empty").index)
-        }
+        Choice::Auto => Ok(best(adapters)[0]),
         Choice::Index(i) if *i < adapters.len() => Ok(*i),
         Choice::Index(i) => Err(none(format!("number {i}"))),
         Choice::Name(name) => {
@@ -574,6 +573,23 @@ fn choose(choice: &Choice, adapters: &[AdapterDescription]) -> Result<usize> {
                 .ok_or_else(|| none(format!("whose name holds {name:?}")))
         }
     }
+}
+
+/// The adapters that are like the best one: a discrete card before an integrated one before software,
+/// all behind the same interface, so that none is there twice.
+fn best(adapters: &[AdapterDescription]) -> Vec<usize> {
+    let rank = |a: &AdapterDescription| match a.kind.as_str() {
+        "discrete" => 0,
+        "integrated" => 1,
+        "virtual" => 2,
+        "other" => 3,
+        _ => 4,
+    };
+    let Some(best) = adapters.iter().min_by_key(|a| rank(a)) else {
+        return Vec::new();
+    };
+    let alike = |a: &&AdapterDescription| a.kind == best.kind && a.backend == best.backend;
+    adapters.iter().filter(alike).map(|a| a.index).collect()
 }
 
 /// Drives a future of wgpu, which is ready at once where there is no browser.
@@ -611,6 +627,29 @@ mod tests {
         assert_eq!(choose(&Choice::parse(&part), &adapters).unwrap(), 0);
         assert_eq!(Choice::parse("3"), Choice::Index(3));
         assert_eq!(Choice::parse("auto"), Choice::Auto);
+    }
+
+    #[test]
+    fn processes_share_the_cards_that_are_alike_and_no_card_is_there_twice() {
+        let one = Gpu::adapters().swap_remove(0);
+        let adapter = |(index, (kind, backend)): (usize, (&str, &str))| AdapterDescription {
+            index,
+            kind: kind.into(),
+            backend: backend.into(),
+            ..one.clone()
+        };
+        let list = [
+            ("software", "vulkan"),
+            ("discrete", "vulkan"),
+            ("integrated", "vulkan"),
+            ("discrete", "dx12"),
+            ("discrete", "vulkan"),
+        ];
+        let adapters: Vec<_> = list.into_iter().enumerate().map(adapter).collect();
+        assert_eq!(best(&adapters), [1, 4]);
+        assert_eq!(choose(&Choice::Auto, &adapters).unwrap(), 1);
+        assert_eq!(best(&adapters[..1]), [0]);
+        assert!(Gpu::best_adapters().unwrap().contains(&0));
     }
 
     #[test]

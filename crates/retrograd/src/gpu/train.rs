@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::kernels::{LOSS, OPTIMIZER};
 use super::layer::flag;
 use super::loss_image;
-use super::network::{GpuNetwork, Planned, Taken};
+use super::network::{GpuNetwork, Planned, Taken, check_len};
 use super::optimizer::{GpuOptimizer, StepConstants};
 use super::plan::{GpuPlan, STEP_BYTES, Shared, StepKey, key_words};
 use super::precision::to_device;
@@ -575,23 +575,7 @@ impl<M: Recorded> GpuNetwork<M> {
             )?;
             plan.steps.insert(key, recording);
         }
-        let slot = status.steps % SLOTS;
-        let follows = !options.skip_not_finite && status.steps > status.forgiven;
-        let before = if follows {
-            (status.steps - 1) % SLOTS
-        } else {
-            slot
-        };
-        let scale_at = if shared.half { slot } else { SLOTS };
-        let lr = options.lr.unwrap_or(optimizer.spec().lr());
-        let constants = StepConstants::loss(share, 1.0).with_optimizer(
-            optimizer.spec(),
-            optimizer.steps() + 1,
-            lr,
-            &options.clip,
-            [slot, before, scale_at].map(|at| at as u32),
-            (status.left_out(), status.unknown()),
-        );
+        let constants = constants_of(status, optimizer, options, share, shared.half);
         encode(
             planned,
             &key,
@@ -601,6 +585,66 @@ impl<M: Recorded> GpuNetwork<M> {
             target,
             times,
         )
+    }
+
+    /// The update of a native step, with a gradient that was added up elsewhere and the loss that
+    /// belongs to it: penalty, clipping and optimizer on the device, without waiting. After a
+    /// [`GpuNetwork::loss_and_gradients`], in 32 bits.
+    pub(crate) fn update_native(
+        &mut self,
+        grads: &[f32],
+        loss: f32,
+        optimizer: &mut GpuOptimizer,
+        options: &GpuTrainOptions,
+    ) -> Result<()> {
+        /// Marks the recording among those of steps.
+        const UPDATE: u8 = u8::MAX - 1;
+        check_len("the gradient", grads.len(), self.network.layout().len())?;
+        let taken = self.taped()?;
+        self.check_failure(options)?;
+        if optimizer.is_new() {
+            optimizer.begin();
+        }
+        let key = (UPDATE, false, optimizer.id);
+        let norms = self.norms.clone();
+        let planned = self.plan(&taken)?;
+        let (shared, plan, status) = (&planned.shared, &mut *planned.plan, planned.status);
+        let gpu = shared.gpu;
+        if !plan.steps.contains_key(&key) {
+            let mut recording = Recording::new(shared.half);
+            plan.record_penalty(shared, &mut recording)?;
+            record_update(
+                shared,
+                plan,
+                status,
+                &mut recording,
+                optimizer,
+                &norms,
+                1,
+                None,
+            )?;
+            plan.steps.insert(key, recording);
+        }
+        let constants = constants_of(status, optimizer, options, 1.0, shared.half);
+        gpu.write(&plan.upload, 0, constants.bytes());
+        gpu.write(
+            &shared.grads.buffer,
+            shared.grads.offset,
+            bytemuck::cast_slice(grads),
+        );
+        gpu.write(
+            &plan.losses.buffer,
+            plan.losses.offset,
+            bytemuck::bytes_of(&loss),
+        );
+        let mut encoder = gpu.device.create_command_encoder(&Default::default());
+        plan.steps[&key].replay(gpu, &mut encoder, None);
+        let staging = self.status.copy(&mut encoder);
+        let submission = self.gpu.submit(encoder);
+        self.status.submitted(submission, staging);
+        self.device_ahead = true;
+        optimizer.count_step();
+        self.gpu.check()
     }
 
     /// The time that every kernel of a native step takes on the device, in order, in seconds: the
@@ -691,6 +735,33 @@ impl<M: Recorded> GpuNetwork<M> {
         self.status.forgiven = self.status.steps;
         Ok(())
     }
+}
+
+/// The constants of a native step.
+fn constants_of(
+    status: &Status,
+    optimizer: &GpuOptimizer,
+    options: &GpuTrainOptions,
+    share: f32,
+    half: bool,
+) -> StepConstants {
+    let slot = status.steps % SLOTS;
+    let follows = !options.skip_not_finite && status.steps > status.forgiven;
+    let before = if follows {
+        (status.steps - 1) % SLOTS
+    } else {
+        slot
+    };
+    let scale_at = if half { slot } else { SLOTS };
+    let lr = options.lr.unwrap_or(optimizer.spec().lr());
+    StepConstants::loss(share, 1.0).with_optimizer(
+        optimizer.spec(),
+        optimizer.steps() + 1,
+        lr,
+        &options.clip,
+        [slot, before, scale_at].map(|at| at as u32),
+        (status.left_out(), status.unknown()),
+    )
 }
 
 fn not_finite(step: u64, tensor: String, value: f64) -> Error {

@@ -156,7 +156,10 @@ impl<M: Recorded + 'static> Accelerator<M> for GpuTrainer<M> {
             compress_gradients: self.compress,
             ..Default::default()
         };
-        self.network.sync_weights_from_cpu(params)?;
+        // In native mode the weights are the device's own.
+        if self.optimizer.is_none() {
+            self.network.sync_weights_from_cpu(params)?;
+        }
         let (x, target) = (M::given(&example.input), &example.target);
         let (value, brought) = match &mut self.image_loss {
             None => self.network.bring_gradients(x, target, loss, &options)?,
@@ -197,6 +200,32 @@ impl<M: Recorded + 'static> Accelerator<M> for GpuTrainer<M> {
         let (x, target) = (M::given(&example.input), &example.target);
         self.network
             .train_step_gpu_native_with_options(x, target, loss, optimizer, &options)?;
+        Ok(arrived)
+    }
+
+    fn update(
+        &mut self,
+        grads: &[f32],
+        loss: f64,
+        clip: &Clip,
+        lr: f64,
+        skip_not_finite: bool,
+    ) -> Result<Vec<Arrived>> {
+        // The gradient was waited for, and all that was sent before it: nothing is on its way, at any
+        // process, and all learn of a step that failed at the same time.
+        let arrived = arrived(self.network.finish()?);
+        if !skip_not_finite && arrived.iter().any(|a| !a.updated) {
+            return Ok(arrived);
+        }
+        let options = GpuTrainOptions {
+            lr: Some(lr),
+            clip: *clip,
+            skip_not_finite,
+            ..Default::default()
+        };
+        let optimizer = self.optimizer.as_mut().expect("native mode");
+        let network = &mut self.network;
+        network.update_native(grads, loss as f32, optimizer, &options)?;
         Ok(arrived)
     }
 

@@ -98,7 +98,8 @@ fn on_cora(device: BenchDevice, layers: Vec<LayerSpec>) -> crate::Result<Prepare
     };
     let structure = structure(&input);
     let example = Example { input, target };
-    let mut prepared = training(device, network, Loss::CrossEntropy, adam, example, None)?;
+    let loss = Loss::CrossEntropy;
+    let mut prepared = training(device, network, loss, adam, example, None, None)?;
     if let Some(make) = prepared.problem.take() {
         prepared.problem = Some(Box::new(move || {
             let mut file = make()?;
@@ -176,6 +177,7 @@ fn large(device: BenchDevice) -> crate::Result<Prepared> {
         rate: Some(("of_the_bandwidth_of_memory_read", seconds_in_order)),
         problem: None,
         fused: None,
+        sharded: None,
     })
 }
 
@@ -208,5 +210,5 @@ fn dag(device: BenchDevice) -> crate::Result<Prepared> {
     };
     let flops = 3.0 * 2.0 * sources.len() as f64 * BATCH as f64;
     let adam = OptimizerSpec::adam(1e-3);
-    training(device, model, Loss::Mse, adam, example, Some(flops))
+    training(device, model, Loss::Mse, adam, example, Some(flops), None)
 }

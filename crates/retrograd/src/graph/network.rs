@@ -11,7 +11,7 @@ use crate::plan::{
 use crate::verify::{Bundle, Case, FromBundle};
 #[cfg(feature = "gpu")]
 use crate::verify::{Device, On};
-use crate::{Batch, Buffer, Error, Grads, Layout, Model, Pass, Ready, Result, Scalar};
+use crate::{Batch, Buffer, Error, Grads, Layout, Model, Pass, Ready, Result, Scalar, Told};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -324,6 +324,21 @@ impl Model for GraphNetwork {
         let input = Input::of_graphs(batch);
         self.layers()
             .backward_then(params, input, pass, tape, d_output, d_params, ready);
+    }
+
+    fn backward_telling<T: Scalar>(
+        &self,
+        params: &[T],
+        batch: &GraphBatch<T>,
+        pass: &Pass,
+        tape: &mut GraphTape<T>,
+        d_output: &[T],
+        d_params: &mut [T],
+        told: Told<'_, T>,
+    ) {
+        let input = Input::of_graphs(batch);
+        self.layers()
+            .backward_telling(params, input, pass, tape, d_output, d_params, told);
     }
 
     fn plan_text(&self) -> String {

@@ -173,5 +173,6 @@ fn prepared(step: impl FnMut() + Send + 'static) -> Prepared {
         rate: None,
         problem: None,
         fused: None,
+        sharded: None,
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Sums {
 impl Sums {
     /// The sum over all processes, at all of them: everybody owns a slice of the numbers, gets the
     /// roots' parts of it, adds them in the order of the tree, and shares what came out. `full` says
-    /// which shards have samples.
+    /// which shards have samples. Beside it, the bytes that were sent.
     pub fn over_all(
         &mut self,
         group: &dyn Group,
@@ -28,10 +28,11 @@ impl Sums {
         mut roots: Roots,
         full: impl Fn(usize) -> bool,
         len: usize,
-    ) -> Vec<f32> {
+    ) -> (Vec<f32>, u64) {
         let (rank, size) = (group.rank(), group.size());
         if size == 1 {
-            return roots.pop().flatten().unwrap_or_else(|| vec![0.0; len]);
+            let sum = roots.pop().flatten();
+            return (sum.unwrap_or_else(|| vec![0.0; len]), 0);
         }
         let of_rank = |rank| {
             let mut roots = tree.roots(&tree.of_process(rank, size));
@@ -75,7 +76,9 @@ impl Sums {
         }
         let lengths: Vec<usize> = slices.iter().map(Range::len).collect();
         group.share(&mut total, &lengths);
-        total
+        let others = size - 1;
+        let numbers = sent.iter().sum::<usize>() - sent[rank] + others * lengths[rank];
+        (total, 4 * numbers as u64)
     }
 }
 

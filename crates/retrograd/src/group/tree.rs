@@ -55,6 +55,26 @@ impl Tree {
         roots
     }
 
+    /// The node that has this one as a child; none has the whole tree.
+    pub(crate) fn parent(&self, node: &Range<usize>) -> Option<Range<usize>> {
+        let mut parent = 0..self.shards;
+        while parent.len() > node.len() {
+            let children = children(&parent);
+            if children.contains(node) {
+                return Some(parent);
+            }
+            let [left, right] = children;
+            parent = if node.start < left.end { left } else { right };
+        }
+        None
+    }
+
+    /// Whether anything in a subtree is there: a node of it, or one below.
+    pub(crate) fn any(&self, node: &Range<usize>, there: &dyn Fn(&Range<usize>) -> bool) -> bool {
+        let below = || children(node).iter().any(|child| self.any(child, there));
+        there(node) || (node.len() > 1 && below())
+    }
+
     /// The sum of a subtree. `leaf` is asked for every node and gives a value where it has one: for
     /// single shards, or for roots that were added elsewhere; a shard without one adds nothing.
     pub fn sum<V>(
@@ -100,7 +120,7 @@ pub enum Leaf<V> {
     Inner,
 }
 
-fn children(node: &Range<usize>) -> [Range<usize>; 2] {
+pub(super) fn children(node: &Range<usize>) -> [Range<usize>; 2] {
     let left = node.start + node.len().next_power_of_two() / 2;
     [node.start..left, left..node.end]
 }

@@ -8,7 +8,7 @@ use crate::rng::Key;
 use crate::train::Example;
 use crate::{Loss, Model, Pass, Target};
 
-use crate::bench::{BenchDevice, Prepared, Workload, training};
+use crate::bench::{BenchDevice, Cut, Prepared, Workload, training};
 
 const POKER: &[usize] = &[21, 64, 64, 24];
 const WIDE: &[usize] = &[64, 128, 128, 10];
@@ -176,6 +176,7 @@ fn train(device: BenchDevice, sizes: &[usize], batch: usize) -> crate::Result<Pr
         OptimizerSpec::adam(1e-3),
         example(sizes, batch),
         Some(flops),
+        Cut::rows(batch),
     )
 }
 
@@ -196,6 +197,7 @@ fn infer(device: BenchDevice, sizes: &[usize], batch: usize) -> crate::Result<Pr
         rate: None,
         problem: None,
         fused: None,
+        sharded: None,
     })
 }
 
@@ -232,5 +234,6 @@ fn frozen(
         rate: None,
         problem: None,
         fused: None,
+        sharded: None,
     })
 }

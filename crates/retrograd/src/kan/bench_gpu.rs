@@ -95,6 +95,7 @@ fn native(device: BenchDevice, samples: usize) -> crate::Result<Prepared> {
         rate: Some(("samples_per_s", samples as f64)),
         problem: None,
         fused: None,
+        sharded: None,
     })
 }
 
@@ -116,6 +117,7 @@ fn hybrid(device: BenchDevice, samples: usize) -> crate::Result<Prepared> {
         rate: Some(("samples_per_s", samples as f64)),
         problem: None,
         fused: None,
+        sharded: None,
     })
 }
 
@@ -129,6 +131,7 @@ fn forward(device: BenchDevice, samples: usize) -> crate::Result<Prepared> {
         rate: Some(("samples_per_s", samples as f64)),
         problem: None,
         fused: None,
+        sharded: None,
     })
 }
 

@@ -10,7 +10,7 @@ use crate::train::{Clip, Experiment, Lesson, Stepper, Task, TensorFile};
 use crate::{Error, Loss, Pass, Result};
 
 use crate::bench::tensor;
-use crate::bench::{BenchDevice, Prepared, Workload, problem, step_once};
+use crate::bench::{BenchDevice, Prepared, Workload, problem, sharded, step_once};
 
 pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
@@ -58,6 +58,7 @@ fn step_of(experiment: Experiment, device: BenchDevice) -> Result<Prepared> {
     let params = task.model().init(0);
     let mut stepper = Stepper::new(task.model(), params, experiment.train.optimizer);
     let mut example = None;
+    let (same, optimizer) = (experiment.clone(), experiment.train.optimizer);
     let mut step = 0;
     let fused = Arc::new(AtomicBool::new(false));
     let switch = fused.clone();
@@ -82,6 +83,7 @@ fn step_of(experiment: Experiment, device: BenchDevice) -> Result<Prepared> {
         rate: None,
         problem: Some(Box::new(move || problem_of(&experiment))),
         fused: Some(fused),
+        sharded: Some(sharded(move || LogicTask::new(&same), optimizer, CLIP)),
     })
 }
 
@@ -130,5 +132,6 @@ fn hard_life(device: BenchDevice) -> Result<Prepared> {
         rate: Some(("cell_updates_per_s", (height * width) as f64)),
         problem: None,
         fused: None,
+        sharded: None,
     })
 }

@@ -7,6 +7,7 @@ use super::hard::GpuGrid;
 use super::hard::Program;
 use super::patterns::{self, Goal, LogicData, StartState};
 use super::rule::Rule;
+use super::trial::Grids;
 use super::{BitGrid, BoundaryCondition, HardCircuit, LogicSpec, NGrid};
 use crate::Result;
 #[cfg(feature = "gpu")]
@@ -179,27 +180,61 @@ pub(super) struct Grown {
     pub healed: usize,
 }
 
+/// Steps for which the middle of a grid is kept erased.
+const DAMAGED: usize = 40;
+
 impl Grown {
+    /// Rows and columns, and steps to grow and to heal: a cell that fires now and then needs more steps
+    /// for the same way.
+    fn size(spec: &LogicSpec) -> [usize; 2] {
+        match spec.fire_rate < 1.0 {
+            true => [56, 200],
+            false => [64, 80],
+        }
+    }
+
+    fn wound(size: usize) -> [usize; 4] {
+        let corner = size / 2 - 10;
+        [corner, corner, 20, 20]
+    }
+
+    /// The same as a trial.
+    pub fn trial(spec: &LogicSpec, data: &LogicData, key: Key) -> Result<Grids> {
+        let [size, steps] = Self::size(spec);
+        let mut start = BitGrid::new([1, size, size], spec.channels, spec.boundary)?;
+        let mut stream = key.stream();
+        match data.start {
+            StartState::Random => start.randomise(&mut stream),
+            _ => {
+                for [y, x, channel] in data.start_bits([size, size]) {
+                    start.set(0, y, x, channel, true);
+                }
+            }
+        }
+        let all = 2 * steps + DAMAGED;
+        let fire: Option<Vec<bool>> = (spec.fire_rate < 1.0).then(|| {
+            let draws = 0..all * size * size;
+            draws.map(|_| stream.uniform() < spec.fire_rate).collect()
+        });
+        let grids = Grids::new(&start, all, fire.as_deref());
+        let grids = grids.erase([steps + 1, steps + DAMAGED], Self::wound(size));
+        Ok(grids.want(0, |_, y, x| patterns::checkerboard(y, x)))
+    }
+
     pub fn new(
         spec: &LogicSpec,
         data: &LogicData,
         circuit: &HardCircuit,
         key: Key,
     ) -> Result<Self> {
-        // A cell that fires now and then needs more steps for the same way.
-        let (size, steps) = if spec.fire_rate < 1.0 {
-            (56, 200)
-        } else {
-            (64, 80)
-        };
+        let [size, steps] = Self::size(spec);
         let goal = patterns::checkerboard;
         let mut grid = Player::of_data(circuit, data, spec.fire_rate, [size, size], key.index(0))?;
         grid.steps(steps);
         let wrong = grid.wrong(goal);
-        let corner = size / 2 - 10;
-        for _ in 0..40 {
+        for _ in 0..DAMAGED {
             grid.step();
-            grid.grid.erase(0, [corner, corner, 20, 20]);
+            grid.grid.erase(0, Self::wound(size));
         }
         let damaged = grid.wrong(goal);
         grid.steps(steps);

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::evaluate::Player;
+use super::export::{export, export_file};
 use super::patterns::{self, Goal};
-use super::{HardCircuit, LogicCa, LogicTask, picture, replay, write_circuit};
+use super::{HardCircuit, LogicCa, LogicTask, picture, replay};
 use crate::budget::{self, Demand, product};
 use crate::data::write_whole;
-use crate::family::{Console, ExportOptions, Family, RunOptions};
+use crate::family::{Console, Family, RunOptions};
 use crate::math;
 use crate::rng::Key;
 use crate::train::{Experiment, Session, Summary, Task, load_weights, model_file};
@@ -23,6 +24,7 @@ pub const FAMILY: Family = Family {
     run: Some(run),
     runs_on_gpu: true,
     export: Some(export),
+    export_file: Some(export_file),
     checks: &[
         Check::of_bundles(against::<LogicCa>),
         Check {
@@ -66,11 +68,11 @@ fn built_in() -> Vec<BuiltIn> {
     )]
 }
 
-/// The exact circuit of a trained run.
-fn circuit_of(experiment: &Experiment, run: &Path) -> Result<(LogicTask, HardCircuit)> {
+/// The exact circuit of a trained run, gate by gate.
+pub(super) fn circuit_of(experiment: &Experiment, run: &Path) -> Result<(LogicTask, HardCircuit)> {
     let mut task = LogicTask::new(experiment)?;
     let (params, _) = load_weights(&model_file(run), task.model_mut())?;
-    let circuit = HardCircuit::of(task.model(), &params).simplify();
+    let circuit = HardCircuit::of(task.model(), &params);
     Ok((task, circuit))
 }
 
@@ -87,6 +89,7 @@ fn run(experiment: &Experiment, options: &RunOptions, console: &mut dyn Console)
     }
     options.check_outputs(&options.gif)?;
     let (task, circuit) = circuit_of(experiment, &options.run)?;
+    let circuit = circuit.fold(true).prune().rewrite();
     let (data, spec) = (task.data(), task.model().spec());
     let size = match &options.size {
         Some(size) => parse_size(size)?,
@@ -186,9 +189,6 @@ fn demand_of_run(
     })
 }
 
-/// What [`write_circuit`] leaves in a folder.
-const CIRCUIT_FILES: [&str; 4] = ["circuit.json", "circuit.c", "circuit.v", "circuit.svg"];
-
 /// `WxH` as rows and columns.
 fn parse_size(text: &str) -> Result<[usize; 2]> {
     let parts: Vec<_> = text.split(['x', '×']).map(str::parse).collect();
@@ -217,52 +217,4 @@ fn parse_damage(text: &str) -> Result<([usize; 4], usize, usize)> {
             "x,y,width,height,from,to with from < to",
         )),
     }
-}
-
-/// The circuit as JSON, C, Verilog and a drawing: one of them by the ending of --out, or all of
-/// them in a folder.
-fn export(
-    experiment: &Experiment,
-    options: &ExportOptions,
-    console: &mut dyn Console,
-) -> Result<()> {
-    if options.onnx {
-        let why = "a circuit has no form in ONNX; --out NAME.c, .v, .json or .svg writes it";
-        return Err(Error::refused("export --onnx", why));
-    }
-    let (_, circuit) = circuit_of(experiment, &options.run)?;
-    let out = options.out.as_deref().unwrap_or(&options.run);
-    let ending = out.extension().and_then(|e| e.to_str());
-    let text = match ending {
-        Some("json") => circuit.to_json(),
-        Some("c") => circuit.to_c(),
-        Some("v") => circuit.to_verilog(),
-        Some("svg") => circuit.to_svg().ok_or_else(|| {
-            let gates = circuit.gates.len();
-            Error::refused(out.display(), format!("{gates} gates are too many to draw"))
-        })?,
-        Some(_) if !out.is_dir() => {
-            return Err(Error::invalid(
-                "--out",
-                out.display(),
-                "a file that ends in .json, .c, .v or .svg, or a folder",
-            ));
-        }
-        _ => {
-            for name in CIRCUIT_FILES {
-                options.check_output(&out.join(name))?;
-            }
-            std::fs::create_dir_all(out).map_err(Error::io(out, "create the folder"))?;
-            write_circuit(&circuit, out)?;
-            console.value("gates", &circuit.gates.len());
-            let files = format!("{}/circuit.{{json,c,v,svg}}", out.display());
-            console.value("circuit", &files);
-            return Ok(());
-        }
-    };
-    options.check_output(out)?;
-    write_whole(out, |file| file.write_all(text.as_bytes()))?;
-    console.value("gates", &circuit.gates.len());
-    console.value("circuit", &out.display());
-    Ok(())
 }

@@ -98,6 +98,27 @@ pub fn softmax<T: Scalar>(logits: &[T], p: &mut [T]) {
     }
 }
 
+/// The chance of a gate to be another one than a or b, which pass an input on. Its gradient times a
+/// factor is added to the logits'.
+///
+/// With q = p_a + p_b it is 1 − q, and ∂(1 − q)/∂logit_i = −p_i·([i is a or b] − q).
+pub fn activity<T: Scalar>(logits: &[T], d_logits: Option<(T, &mut [T])>) -> T {
+    let mut p = [T::ZERO; GATES];
+    softmax(logits, &mut p);
+    let passing = p[PASS_A] + p[PASS_B];
+    if let Some((factor, d_logits)) = d_logits {
+        for (i, (d, &p)) in d_logits.iter_mut().zip(&p).enumerate() {
+            let passes = if i == PASS_A || i == PASS_B {
+                T::ONE
+            } else {
+                T::ZERO
+            };
+            *d += factor * p * (passing - passes);
+        }
+    }
+    T::ONE - passing
+}
+
 /// The gate with the largest logit, the first on ties.
 pub fn hardest<T: Scalar>(logits: &[T]) -> u8 {
     let mut best = 0;

@@ -34,6 +34,7 @@ mod batch;
 mod bench;
 mod circuit;
 pub mod evaluate;
+mod export;
 mod family;
 pub mod fast;
 mod from_png;
@@ -54,7 +55,9 @@ pub mod rule;
 mod sizes;
 mod spec;
 mod task;
+mod thinning;
 mod training;
+mod trial;
 mod view;
 pub mod wiring;
 
@@ -62,6 +65,7 @@ pub mod wiring;
 mod tests;
 
 pub use batch::{LogicBatch, channel_target};
+pub use export::SIMPLIFICATIONS;
 pub use family::FAMILY;
 pub use grid::{BoundaryCondition, NGrid};
 pub use hard::{BitGrid, HardCircuit, Program};

@@ -250,6 +250,18 @@ impl Model for LogicCa {
         placement: &crate::train::Placement,
         start: &crate::train::Start<'_>,
     ) -> Result<Option<Box<dyn crate::train::Accelerator<Self>>>> {
+        use crate::train::{Mode, Placement};
+        if let Placement::Gpu {
+            mode: Mode::Native, ..
+        } = placement
+            && self.spec.gate_penalty > 0.0
+        {
+            return Err(Error::invalid(
+                "model.gate_penalty",
+                format!("{} with --mode native", self.spec.gate_penalty),
+                "--mode hybrid: the penalty is computed beside the optimizer",
+            ));
+        }
         crate::gpu::GpuTrainer::placed(self, placement, start)
     }
 
@@ -346,6 +358,24 @@ impl Model for LogicCa {
         if let Some(d_input) = d_input {
             d_input.copy_from_slice(&d_state);
         }
+    }
+
+    /// `gate_penalty` times the gates that do something: every gate counts with its chance to.
+    fn penalty<T: Scalar>(&self, params: &[T], mut d_params: Option<&mut [T]>) -> T {
+        if self.spec.gate_penalty == 0.0 {
+            return T::ZERO;
+        }
+        let price = T::from_f64(self.spec.gate_penalty);
+        let mut sum = T::ZERO;
+        for tensor in self.layout.tensors() {
+            for first in tensor.range().step_by(GATES) {
+                let gate = first..first + GATES;
+                let d_logits = d_params.as_deref_mut().filter(|_| !tensor.frozen);
+                let d_logits = d_logits.map(|d| (price, &mut d[gate.clone()]));
+                sum += super::gates::activity(&params[gate], d_logits);
+            }
+        }
+        price * sum
     }
 
     fn check_input<T: Scalar>(&self, input: &LogicBatch<T>) -> Result<()> {

@@ -10,11 +10,9 @@
 //! What is tried, in which order, and what is kept depend on the logits, the trial and a key alone.
 
 use super::gates::{GATES, hardest};
-use super::hard::{Gate, Program};
-use super::patterns::StartState;
-use super::rule::Rule;
-use super::{BitGrid, HardCircuit, LogicCa, LogicData, LogicSpec, Wires};
-use crate::Result;
+use super::hard::Gate;
+use super::trial::{Stripped, Trial, reads_a, reads_b};
+use super::{HardCircuit, LogicCa, Wires};
 use crate::rng::Key;
 
 /// The lead of a gate's largest logit up to which others are tried: e⁸ to 1.
@@ -26,145 +24,6 @@ const NEARLY: usize = 32;
 /// The lead of every gate in a circuit that was found: the paper's of a gate that passes its input.
 const DECIDED: f32 = 10.0;
 
-/// What a circuit is tried on.
-pub(super) enum Trial {
-    /// All boards of a rule at once, and what becomes of the cell in the middle, which sees its whole
-    /// board: a bit a board.
-    Boards(Table),
-    /// Starts, and what their cells should become.
-    Grids(Grids),
-}
-
-/// A bit for each of the 512 boards of nine cells.
-pub(super) type Table = [u64; 8];
-
-/// Grids before the first step and after the last.
-pub(super) struct Grids {
-    pub start: BitGrid,
-    pub steps: usize,
-    /// Which cells fire, (step, y, x).
-    pub fire: Option<Vec<bool>>,
-    /// The cells that count, (sample, y, x, channel), and their bits.
-    pub wanted: Vec<([usize; 4], bool)>,
-}
-
-/// Random starts of a trial.
-const STARTS: usize = 8;
-
-impl Trial {
-    /// All boards of a rule.
-    pub fn of_rule(rule: Rule) -> Self {
-        let mut wanted = [0; 8];
-        for board in 0..512_usize {
-            let alive = board >> 4 & 1 == 1;
-            let neighbours = board.count_ones() as usize - usize::from(alive);
-            let lives = rule.lives(alive, neighbours);
-            wanted[board / 64] |= u64::from(lives) << (board % 64);
-        }
-        Trial::Boards(wanted)
-    }
-
-    /// The one start of a pattern, or several random ones.
-    pub fn of_pattern(spec: &LogicSpec, data: &LogicData, key: Key) -> Result<Self> {
-        let samples = match data.start {
-            StartState::Random => STARTS,
-            _ => 1,
-        };
-        let [height, width] = data.grid;
-        let mut state = vec![0.0; samples * height * width * spec.channels];
-        data.fill_start(spec.channels, &mut key.stream(), &mut state);
-        let size = [samples, height, width];
-        let mut start = BitGrid::new(size, spec.channels, spec.boundary)?;
-        start.load(&state);
-        let goal = data.goal(spec.channels, spec.boundary, &[]);
-        let read = data.read_channels();
-        let mut wanted = Vec::new();
-        for sample in 0..samples {
-            for (i, &bit) in goal.iter().enumerate() {
-                let (cell, channel) = (i / read, i % read);
-                let place = [sample, cell / width, cell % width, channel];
-                wanted.push((place, bit > 0.5));
-            }
-        }
-        let mut stream = key.index(1).stream();
-        let mut fires = || stream.uniform() < spec.fire_rate;
-        let draws = spec.steps * height * width;
-        Ok(Trial::Grids(Grids {
-            start,
-            steps: spec.steps,
-            fire: (spec.fire_rate < 1.0).then(|| (0..draws).map(|_| fires()).collect()),
-            wanted,
-        }))
-    }
-
-    /// Cells, or boards, that count.
-    pub fn count(&self) -> usize {
-        match self {
-            Trial::Boards(_) => 512,
-            Trial::Grids(grids) => grids.wanted.len(),
-        }
-    }
-
-    /// Those that are not as they should be.
-    pub fn wrong(&self, circuit: &HardCircuit) -> usize {
-        match self {
-            Trial::Boards(wanted) => {
-                let given = first_output(circuit);
-                let differ = given.iter().zip(wanted).map(|(g, w)| (g ^ w).count_ones());
-                differ.sum::<u32>() as usize
-            }
-            Trial::Grids(grids) => grids.wrong(circuit),
-        }
-    }
-
-    /// Circuits that are tried at most, first with changes for the better alone and then with others:
-    /// half a second or so of work. A circuit is compiled for grids, and run gate by gate for boards.
-    fn tries(&self, model: &LogicCa) -> usize {
-        let (gates, most) = match self {
-            Trial::Boards(_) => (40_000_000, 40_000),
-            Trial::Grids(_) => (4_000_000, 2000),
-        };
-        (gates / model.gates_per_cell()).clamp(200, most)
-    }
-}
-
-impl Grids {
-    fn wrong(&self, circuit: &HardCircuit) -> usize {
-        let program = Program::new(circuit);
-        let mut grid = self.start.clone();
-        let cells = grid.height() * grid.width();
-        for t in 0..self.steps {
-            let fire = self.fire.as_ref().map(|f| &f[t * cells..(t + 1) * cells]);
-            grid.step(&program, fire);
-        }
-        let differs =
-            |&&([sample, y, x, c], bit): &&([usize; 4], bool)| grid.get(sample, y, x, c) != bit;
-        self.wanted.iter().filter(differs).count()
-    }
-}
-
-/// The first channel's new value on every board; other channels are 0.
-fn first_output(circuit: &HardCircuit) -> Table {
-    let mut values: Vec<Table> = vec![[0; 8]; circuit.inputs()];
-    for (i, value) in values.iter_mut().take(9).enumerate() {
-        for board in (0..512).filter(|board| board >> i & 1 == 1) {
-            value[board / 64] |= 1 << (board % 64);
-        }
-    }
-    values.reserve(circuit.gates.len());
-    for gate in &circuit.gates {
-        let (a, b) = (&values[gate.a as usize], &values[gate.b as usize]);
-        // The rows of the gate's table, as masks.
-        let row = |n: u8| 0_u64.wrapping_sub(u64::from(gate.op >> n & 1));
-        let (both, only_a, only_b, none) = (row(0), row(1), row(2), row(3));
-        values.push(std::array::from_fn(|w| {
-            let (a, b) = (a[w], b[w]);
-            both & a & b | only_a & a & !b | only_b & !a & b | none & !(a | b)
-        }));
-    }
-    values[circuit.outputs[0] as usize]
-}
-
 /// What a search came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rounded {
@@ -174,36 +33,40 @@ pub(super) struct Rounded {
     pub wrong: usize,
 }
 
+/// Circuits that are tried in each part, at least and at most.
+const TRIES: [usize; 2] = [200, 40_000];
+
 /// Gates on their way to a circuit that gets nothing wrong.
-struct Search<'a> {
+pub(super) struct Search<'a> {
     trial: &'a Trial,
-    tries: usize,
-    ops: Vec<u8>,
-    circuit: HardCircuit,
+    pub ops: Vec<u8>,
+    pub circuit: HardCircuit,
+    pub stripped: Stripped,
     /// The places in the circuit of every trained gate: kernels are there once for every channel.
-    places: Vec<Vec<usize>>,
-    wrong: usize,
+    pub places: Vec<Vec<usize>>,
+    pub wrong: usize,
     /// Which of the trained gates matter.
-    live: Vec<usize>,
+    pub live: Vec<usize>,
+    /// Words that went through gates so far.
+    pub spent: usize,
 }
 
-/// Looks for gates near the logits that get nothing wrong.
-pub(super) fn round(model: &LogicCa, params: &[f32], trial: &Trial, key: Key) -> Rounded {
+/// Looks for gates near the logits that get nothing wrong. In each of its two parts about `work` words go
+/// through gates.
+pub(super) fn round(
+    model: &LogicCa,
+    params: &[f32],
+    trial: &Trial,
+    work: usize,
+    key: Key,
+) -> Rounded {
     let ops: Vec<u8> = params.chunks_exact(GATES).map(hardest).collect();
-    let circuit = HardCircuit::with_ops(model, &ops);
-    let mut search = Search {
-        trial,
-        tries: trial.tries(model),
-        places: places(model, &circuit),
-        wrong: trial.wrong(&circuit),
-        live: Vec::new(),
-        circuit,
-        ops,
-    };
-    search.find_live();
-    search.climb(&undecided(params, &search.ops));
+    let mut search = Search::new(model, ops, trial);
+    let tries = work / (search.stripped.len().max(1) * trial.words(true));
+    let tries = tries.clamp(TRIES[0], TRIES[1]);
+    search.climb(&undecided(params, &search.ops), tries);
     if search.wrong <= trial.count() / NEARLY {
-        search.drift(key);
+        search.drift(tries, key);
     }
     Rounded {
         ops: search.ops,
@@ -211,25 +74,74 @@ pub(super) fn round(model: &LogicCa, params: &[f32], trial: &Trial, key: Key) ->
     }
 }
 
-impl Search<'_> {
-    fn set(&mut self, gate: usize, op: u8) {
+impl<'a> Search<'a> {
+    /// From gates in the order of the parameters.
+    pub fn new(model: &LogicCa, ops: Vec<u8>, trial: &'a Trial) -> Self {
+        let circuit = HardCircuit::with_ops(model, &ops);
+        let stripped = Stripped::new(&circuit);
+        let mut search = Search {
+            trial,
+            places: places(model, &circuit),
+            wrong: trial.wrong(&circuit, &stripped),
+            live: Vec::new(),
+            spent: 0,
+            stripped,
+            circuit,
+            ops,
+        };
+        search.find_live();
+        search
+    }
+
+    pub fn set(&mut self, gate: usize, op: u8) {
         self.ops[gate] = op;
         for &place in &self.places[gate] {
             self.circuit.gates[place].op = op;
         }
     }
 
-    /// Changes a gate where that leaves at most so many wrong.
-    fn change(&mut self, gate: usize, op: u8, most: usize) {
+    /// Cells that are wrong with another gate. Where that gate is not to stay, it must be set back.
+    fn wrong_with(&mut self, gate: usize, op: u8) -> usize {
         let old = self.ops[gate];
         self.set(gate, op);
-        let wrong = self.trial.wrong(&self.circuit);
+        // What was stripped is of use as long as nothing is read that was not.
+        let passes = matches!(old, 3 | 5);
+        let reads_more = reads_a(op) && !reads_a(old) || reads_b(op) && !reads_b(old);
+        let again;
+        let stripped = match passes || reads_more {
+            true => {
+                again = Stripped::new(&self.circuit);
+                &again
+            }
+            false => &self.stripped,
+        };
+        let wrong = self.trial.wrong(&self.circuit, stripped);
+        // A circuit is stripped in the time of some words for each of its gates.
+        self.spent += stripped.len() * self.trial.words(wrong > 0) + 4 * self.circuit.gates.len();
+        wrong
+    }
+
+    /// Changes a gate where that leaves at most so many wrong, and is allowed by its size.
+    pub fn change(
+        &mut self,
+        gate: usize,
+        op: u8,
+        most: usize,
+        allowed: impl Fn(&Stripped, &HardCircuit) -> bool,
+    ) -> bool {
+        let old = self.ops[gate];
+        let wrong = self.wrong_with(gate, op);
         if wrong <= most {
-            self.wrong = wrong;
-            self.find_live();
-        } else {
-            self.set(gate, old);
+            let stripped = Stripped::new(&self.circuit);
+            if allowed(&stripped, &self.circuit) {
+                self.stripped = stripped;
+                self.wrong = wrong;
+                self.find_live();
+                return true;
+            }
         }
+        self.set(gate, old);
+        false
     }
 
     /// Which of the trained gates an output depends on.
@@ -242,9 +154,8 @@ impl Search<'_> {
         }
         for (i, &Gate { op, a, b }) in circuit.gates.iter().enumerate().rev() {
             if used[inputs + i] {
-                // A gate ignores an input where both halves of its table are the same.
-                used[a as usize] |= op >> 2 != op & 3;
-                used[b as usize] |= op >> 1 & 5 != op & 5;
+                used[a as usize] |= reads_a(op);
+                used[b as usize] |= reads_b(op);
             }
         }
         let is_used = |&gate: &usize| self.places[gate].iter().any(|&p| used[inputs + p]);
@@ -252,8 +163,8 @@ impl Search<'_> {
     }
 
     /// Takes every change that is for the better, until there is none.
-    fn climb(&mut self, changes: &[(usize, u8)]) {
-        let mut left = self.tries;
+    fn climb(&mut self, changes: &[(usize, u8)], tries: usize) {
+        let mut left = tries;
         loop {
             // A change may be of use after another one.
             let before = self.wrong;
@@ -263,7 +174,7 @@ impl Search<'_> {
                 }
                 if self.ops[gate] != op && self.live.binary_search(&gate).is_ok() {
                     left -= 1;
-                    self.change(gate, op, self.wrong - 1);
+                    self.change(gate, op, self.wrong - 1, |_, _| true);
                 }
             }
             if self.wrong == before {
@@ -274,16 +185,16 @@ impl Search<'_> {
 
     /// Changes gates at random where that is not for the worse: a way out where no single change is
     /// for the better.
-    fn drift(&mut self, key: Key) {
+    fn drift(&mut self, tries: usize, key: Key) {
         let mut stream = key.stream();
-        for _ in 0..self.tries {
+        for _ in 0..tries {
             if self.wrong == 0 {
                 return;
             }
             let gate = self.live[stream.below(self.live.len())];
             let others = 1 + stream.below(GATES - 1) as u8;
             let op = (self.ops[gate] + others) % GATES as u8;
-            self.change(gate, op, self.wrong);
+            self.change(gate, op, self.wrong, |_, _| true);
         }
     }
 }

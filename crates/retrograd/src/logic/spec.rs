@@ -39,6 +39,14 @@ pub struct LogicSpec {
     /// The logit that every gate starts with for passing a through; the others start at 0.
     #[serde(default = "pass_logit", skip_serializing_if = "is_pass_logit")]
     pub pass_logit: f64,
+    /// The price of a gate that does something: this times the sum of every gate's chance to be another
+    /// one than those that pass an input on is added to the loss.
+    #[serde(default, skip_serializing_if = "is_free")]
+    pub gate_penalty: f64,
+}
+
+fn is_free(penalty: &f64) -> bool {
+    *penalty == 0.0
 }
 
 /// The paper's.
@@ -98,6 +106,13 @@ impl LogicSpec {
                 "pass_logit",
                 self.pass_logit.to_string(),
                 "0 ≤ pass_logit ≤ 100".into(),
+            );
+        }
+        if !(self.gate_penalty >= 0.0 && self.gate_penalty.is_finite()) {
+            return bad(
+                "gate_penalty",
+                self.gate_penalty.to_string(),
+                "a finite number ≥ 0".into(),
             );
         }
         for (name, widths) in [("perception", &self.perception), ("update", &self.update)] {

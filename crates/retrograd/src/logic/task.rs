@@ -11,8 +11,11 @@ use super::hard::{Program, active_gates, gate_counts};
 use super::history::History;
 use super::memory::demand;
 use super::patterns::{Goal, LogicData, StartState};
-use super::rounding::{self, Rounded, Trial};
-use super::{BitGrid, HardCircuit, LogicBatch, LogicCa, LogicSpec, channel_target, picture, view};
+use super::rounding::{self, Rounded};
+use super::trial::Trial;
+use super::{
+    BitGrid, HardCircuit, LogicBatch, LogicCa, LogicSpec, channel_target, picture, thinning, view,
+};
 use crate::budget::{self, Demand};
 use crate::data::write_whole;
 use crate::rng::Key;
@@ -24,6 +27,15 @@ use crate::{Error, Loss, Model, Pass, Result};
 
 /// The soft loss of a cell up to which an exact circuit is looked for: an error of a quarter.
 const WORTH_ROUNDING: f64 = 0.0625;
+
+/// How often fewer gates are looked for, where what was found does not stand elsewhere.
+const THINNINGS: u64 = 2;
+
+/// Larger grids that a circuit with fewer gates is tried on at a time.
+const GROWN: u64 = 3;
+
+/// Trials from other starts that a circuit with fewer gates must pass.
+const FRESH: u64 = 4;
 
 /// An automaton's experiment.
 pub struct LogicTask {
@@ -41,6 +53,8 @@ pub struct LogicTask {
     ops: Vec<u8>,
     program: Option<Program>,
     grid: BitGrid,
+    /// Words that go through gates in each part of a search for an exact circuit.
+    rounding_work: usize,
     notes: Vec<String>,
 }
 
@@ -63,8 +77,19 @@ impl LogicTask {
         let seed = experiment.train.seed;
         let [height, width] = data.grid;
         let grid = BitGrid::new([batch, height, width], spec.channels, spec.boundary)?;
+        let model = LogicCa::new(spec, seed)?;
+        let rounding_work = match data.target {
+            // All boards at once are soon tried.
+            Goal::Life => 1 << 27,
+            // A word takes about as long as a soft gate: a quarter of the time of training.
+            _ => {
+                let cells = batch * height * width * model.spec().steps;
+                let every = experiment.train.round_every.unwrap_or(0);
+                (model.gates_per_cell() * cells / 4).saturating_mul(every as usize)
+            }
+        };
         Ok(LogicTask {
-            model: LogicCa::new(spec, seed)?,
+            model,
             data,
             batch,
             seed,
@@ -75,6 +100,7 @@ impl LogicTask {
             ops: Vec::new(),
             program: None,
             grid,
+            rounding_work,
             notes,
         })
     }
@@ -135,6 +161,33 @@ impl LogicTask {
                 Trial::of_pattern(spec, &self.data, key)
             }
         }
+    }
+
+    /// What a circuit with fewer gates is tried on: for checkerboards a larger grid, damaged, beside.
+    fn thinning_trial(&self, key: Key) -> Result<Trial> {
+        let spec = self.model.spec();
+        if self.data.target == Goal::Life {
+            return Ok(Trial::of_rule(self.data.rule()));
+        }
+        let mut trial = Trial::of_pattern(spec, &self.data, key)?;
+        if self.data.target == Goal::Checkerboard {
+            for again in 2..2 + GROWN {
+                trial.and(Grown::trial(spec, &self.data, key.index(again))?);
+            }
+        }
+        Ok(trial)
+    }
+
+    /// Whether a circuit does what it is for from starts that it was not chosen by.
+    fn stands_elsewhere(&self, ops: &[u8], key: Key) -> Result<bool> {
+        let circuit = HardCircuit::with_ops(&self.model, ops);
+        for again in 0..FRESH {
+            let trial = self.thinning_trial(key.index(again))?;
+            if trial.wrong_of(&circuit) > 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether a circuit in which nothing is wrong does what it is for on other grids, too.
@@ -424,19 +477,41 @@ impl Task for LogicTask {
         self.stands(&circuit, epoch)
     }
 
+    fn hopeful(&self, loss: f64) -> bool {
+        loss <= WORTH_ROUNDING * self.goal.len() as f64
+    }
+
     fn round(&mut self, params: &mut [f32], loss: f64, epoch: u64) -> Result<bool> {
-        if loss > WORTH_ROUNDING * self.goal.len() as f64 {
+        if !self.hopeful(loss) {
             return Ok(false);
         }
         let trial = self.trial(epoch)?;
         let key = Key::new(self.seed).purpose("drift").step(epoch);
-        let Rounded { ops, wrong } = rounding::round(&self.model, params, &trial, key);
+        let Rounded { ops, wrong } =
+            rounding::round(&self.model, params, &trial, self.rounding_work, key);
         let circuit = HardCircuit::with_ops(&self.model, &ops);
         if wrong > 0 || !self.stands(&circuit, epoch)? {
             return Ok(false);
         }
         rounding::decide(params, &ops);
         Ok(true)
+    }
+
+    fn thin(&mut self, params: &mut [f32], epoch: u64) -> Result<bool> {
+        let key = Key::new(self.seed).purpose("thinning").step(epoch);
+        let ops: Vec<u8> = params.chunks_exact(GATES).map(hardest).collect();
+        for again in 0..THINNINGS {
+            let key = key.index(again);
+            let trial = self.thinning_trial(key.index(0))?;
+            let found = thinning::thin(&self.model, ops.clone(), &trial, key.index(1));
+            for fewer in found.iter().rev() {
+                if self.stands_elsewhere(fewer, key.index(2))? {
+                    rounding::decide(params, fewer);
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     fn begin_again(&mut self, seed: u64, attempt: u64) -> Result<Vec<f32>> {
@@ -535,18 +610,15 @@ impl Task for LogicTask {
                 content: Content::Gif(gif),
             },
         ];
-        if let Some(svg) = circuit.to_svg() {
-            findings.figures.push(Figure {
-                title: "The circuit".into(),
-                caption: format!(
-                    "{} gates of a cell are left of {}: inputs (channel, neighbour) on the left, \
-                     new channels on the right.",
-                    circuit.gates.len(),
-                    raw.gates.len()
-                ),
-                content: Content::Svg(svg),
-            });
-        }
+        findings.figures.push(Figure {
+            title: "The circuit".into(),
+            caption: format!(
+                "{} gates of a cell are left of {}. Inputs are channel and neighbour, outputs new channels.",
+                circuit.gates.len(),
+                raw.gates.len()
+            ),
+            content: Content::Svg(circuit.to_svg()),
+        });
         findings.figures.push(Figure {
             title: "Gates".into(),
             caption: "Chosen by training, kernels counted once.".into(),
@@ -572,8 +644,5 @@ pub fn write_circuit(circuit: &HardCircuit, folder: &Path) -> Result<()> {
     write(&folder.join("circuit.json"), circuit.to_json().as_bytes())?;
     write(&folder.join("circuit.c"), circuit.to_c().as_bytes())?;
     write(&folder.join("circuit.v"), circuit.to_verilog().as_bytes())?;
-    if let Some(svg) = circuit.to_svg() {
-        write(&folder.join("circuit.svg"), svg.as_bytes())?;
-    }
-    Ok(())
+    write(&folder.join("circuit.svg"), circuit.to_svg().as_bytes())
 }

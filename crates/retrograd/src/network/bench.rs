@@ -7,7 +7,7 @@ use crate::rng::Key;
 use crate::train::Example;
 use crate::{Loss, Target};
 
-use crate::bench::{BenchDevice, Prepared, Workload, training};
+use crate::bench::{BenchDevice, Cut, Prepared, Workload, training};
 
 /// This file's workloads.
 pub(crate) const WORKLOADS: &[Workload] = &[Workload {
@@ -53,5 +53,6 @@ fn mlp_256(device: BenchDevice) -> crate::Result<Prepared> {
         adam,
         example,
         Some(flops),
+        Cut::rows(BATCH),
     )
 }

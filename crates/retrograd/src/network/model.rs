@@ -13,7 +13,7 @@ use crate::plan::{
 use crate::verify::{Bundle, Case, FromBundle};
 #[cfg(feature = "gpu")]
 use crate::verify::{Device, On};
-use crate::{Buffer, Error, Grads, Layout, Model, Pass, Ready, Result, Scalar};
+use crate::{Buffer, Error, Grads, Layout, Model, Pass, Ready, Result, Scalar, Told};
 
 /// What a network's forward leaves for backward.
 pub type NetworkTape<T> = Tape<T>;
@@ -299,6 +299,21 @@ impl Model for Network {
         let input = self.input(input);
         self.layers()
             .backward_then(params, input, pass, tape, d_output, d_params, ready);
+    }
+
+    fn backward_telling<T: Scalar>(
+        &self,
+        params: &[T],
+        input: &Vec<T>,
+        pass: &Pass,
+        tape: &mut NetworkTape<T>,
+        d_output: &[T],
+        d_params: &mut [T],
+        told: Told<'_, T>,
+    ) {
+        let input = self.input(input);
+        self.layers()
+            .backward_telling(params, input, pass, tape, d_output, d_params, told);
     }
 
     fn penalty<T: Scalar>(&self, params: &[T], d_params: Option<&mut [T]>) -> T {

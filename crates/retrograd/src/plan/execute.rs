@@ -7,7 +7,7 @@ use crate::layer::conv2d::cpu::correlation;
 use crate::layer::conv2d::{Conv2d, stack, tile};
 use crate::layer::pieces::{add, zero};
 use crate::layer::{Around, Backward, Forward, Saved, Seen, sized};
-use crate::{Grads, Kernels, Pass, Ready, Scalar};
+use crate::{Grads, Kernels, Pass, Ready, Scalar, Told};
 
 /// What a model's forward leaves for backward.
 pub struct Tape<T> {
@@ -212,6 +212,35 @@ impl Layers<'_> {
         d_params: &mut [T],
         ready: Ready<'_, T>,
     ) {
+        let params = Params::Updated(params, ready);
+        self.backward_reporting(params, input, pass, tape, d_output, d_params);
+    }
+
+    /// The same with parameters that stay; see
+    /// [`Model::backward_telling`](crate::Model::backward_telling).
+    pub fn backward_telling<T: Scalar>(
+        &self,
+        params: &[T],
+        input: Input<'_, T>,
+        pass: &Pass,
+        tape: &mut Tape<T>,
+        d_output: &[T],
+        d_params: &mut [T],
+        told: Told<'_, T>,
+    ) {
+        let params = Params::Told(params, told);
+        self.backward_reporting(params, input, pass, tape, d_output, d_params);
+    }
+
+    fn backward_reporting<T: Scalar>(
+        &self,
+        mut params: Params<'_, T>,
+        input: Input<'_, T>,
+        pass: &Pass,
+        tape: &mut Tape<T>,
+        d_output: &[T],
+        d_params: &mut [T],
+    ) {
         zero(d_params, self.layout);
         let request = Request {
             params: true,
@@ -227,10 +256,9 @@ impl Layers<'_> {
         for tensor in self.layout.tensors() {
             let range = tensor.range();
             if !done(&range) {
-                ready(range, params, d_params);
+                params.report(range, d_params);
             }
         }
-        let mut params = Params::Updated(params, ready);
         let mut wanted = Wanted::new(Grads::params(d_params), &input);
         self.derive_all(&plan, &mut params, input, pass, tape, d_output, &mut wanted);
         tape.plan = Some((self.id, plan));
@@ -488,26 +516,37 @@ impl Layers<'_> {
 enum Params<'a, T> {
     Read(&'a [T]),
     Updated(&'a mut [T], Ready<'a, T>),
+    /// Read alone, and somebody wants to know.
+    Told(&'a [T], Told<'a, T>),
 }
 
 impl<T> Params<'_, T> {
     fn read(&self) -> &[T] {
         match self {
-            Params::Read(params) => params,
+            Params::Read(params) | Params::Told(params, _) => params,
             Params::Updated(params, _) => params,
         }
     }
 
     fn complete(&mut self, ranges: &[Range<usize>], d_params: &mut [T]) {
-        if let Params::Updated(params, then) = self {
-            // Neighbours together: a penalty couples the tensors of a layer.
-            let mut ranges = ranges.iter().cloned().peekable();
-            while let Some(mut range) = ranges.next() {
-                while let Some(next) = ranges.next_if(|next| next.start == range.end) {
-                    range.end = next.end;
-                }
-                then(range, params, d_params);
+        if let Params::Read(_) = self {
+            return;
+        }
+        // Neighbours together: a penalty couples the tensors of a layer.
+        let mut ranges = ranges.iter().cloned().peekable();
+        while let Some(mut range) = ranges.next() {
+            while let Some(next) = ranges.next_if(|next| next.start == range.end) {
+                range.end = next.end;
             }
+            self.report(range, d_params);
+        }
+    }
+
+    fn report(&mut self, range: Range<usize>, d_params: &mut [T]) {
+        match self {
+            Params::Read(_) => {}
+            Params::Updated(params, then) => then(range, params, d_params),
+            Params::Told(_, told) => told(range, d_params),
         }
     }
 }

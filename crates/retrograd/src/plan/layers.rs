@@ -32,11 +32,19 @@ pub struct Input<'a, T> {
     /// The graphs, in a graph network.
     pub batch: Option<&'a GraphBatch<T>>,
     /// The grids, of an automaton.
+    #[cfg_attr(
+        not(feature = "gpu"),
+        allow(dead_code, reason = "the GPU's kernels read it")
+    )]
     pub grids: Option<Grids<'a>>,
 }
 
 /// The grids that an automaton's samples, cells, lie in.
 #[derive(Clone, Copy)]
+#[cfg_attr(
+    not(feature = "gpu"),
+    allow(dead_code, reason = "the GPU's kernels read it")
+)]
 pub struct Grids<'a> {
     /// Rows and columns.
     pub size: [usize; 2],

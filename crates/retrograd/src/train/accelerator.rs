@@ -87,7 +87,8 @@ pub trait Accelerator<M: Model> {
     /// Whether whole steps are taken ([`Accelerator::step`]), or gradients brought back.
     fn mode(&self) -> Mode;
 
-    /// Loss and gradient of one batch, with the optimizer on the CPU.
+    /// Loss and gradient of one batch, brought back. In hybrid mode of these parameters; in native mode
+    /// of the device's own, for an [`Accelerator::update`].
     fn gradient(
         &mut self,
         params: &[f32],
@@ -104,6 +105,17 @@ pub trait Accelerator<M: Model> {
         loss: Loss,
         example: &Example<M>,
         pass: &Pass,
+        clip: &Clip,
+        lr: f64,
+        skip_not_finite: bool,
+    ) -> Result<Vec<Arrived>>;
+
+    /// The update of a whole step with a gradient that was added over processes, and its loss; without
+    /// waiting. Returns the losses that have arrived, as [`Accelerator::step`] does.
+    fn update(
+        &mut self,
+        grads: &[f32],
+        loss: f64,
         clip: &Clip,
         lr: f64,
         skip_not_finite: bool,

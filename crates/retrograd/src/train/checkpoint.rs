@@ -65,6 +65,9 @@ pub struct Progress {
     /// Seconds of those in making batches.
     #[serde(with = "exact", default)]
     pub loading: f64,
+    /// Seconds of those in forward and the loss, where they are known apart from backward.
+    #[serde(with = "exact", default)]
+    pub forward: f64,
     /// Seconds of those in the optimizer.
     #[serde(with = "exact", default)]
     pub updating: f64,
@@ -360,6 +363,7 @@ fn check_invariants(progress: &Progress, optimizer_steps: u64) -> Result<(), Str
         ("loss_scale", scale, f64::MIN_POSITIVE),
         ("stepping", progress.stepping, 0.0),
         ("loading", progress.loading, 0.0),
+        ("forward", progress.forward, 0.0),
         ("updating", progress.updating, 0.0),
         ("evaluating", progress.evaluating, 0.0),
         ("saving", progress.saving, 0.0),

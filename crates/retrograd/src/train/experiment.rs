@@ -108,6 +108,10 @@ pub struct TrainSpec {
     /// tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_every: Option<u64>,
+    /// Once the model has learned, look for a smaller one that is as right. For the same tasks, with
+    /// `stop_when_learned`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub thin: bool,
     /// End after this epoch, with the rates of a run of `epochs`: what a cross-validation found best.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_after: Option<u64>,
@@ -165,6 +169,7 @@ impl Default for TrainSpec {
             early_stopping: None,
             stop_when_learned: None,
             restart_after: None,
+            thin: false,
             round_every: None,
             stop_after: None,
             evaluate_every: 1,
@@ -207,6 +212,13 @@ impl TrainSpec {
             {
                 return Err(Error::invalid(what, value, "a finite number > 0"));
             }
+        }
+        if self.thin && self.stop_when_learned.is_none() {
+            return Err(Error::invalid(
+                "train.thin",
+                "true",
+                "stop_when_learned beside it: what has learned is made smaller, at the end",
+            ));
         }
         if self.fused_updates {
             self.check_fused()?;

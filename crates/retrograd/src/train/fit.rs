@@ -19,10 +19,10 @@ use super::shards::{Asked, Shards};
 use super::step::{BadNumber, Clip, Lesson, StepError, Stepped, Stepper};
 use super::{
     Accelerator, Arrived, Carried, Digests, Event, Example, Experiment, Findings, Mode, Observer,
-    OnNan, Placement, Record, Source, Specimen, Start, Summary, Task, TensorFile, TrainSpec,
-    Verification,
+    OnNan, Placement, Precision, Record, Source, Specimen, Start, Summary, Task, TensorFile,
+    TrainSpec, Verification,
 };
-use crate::group::{Alone, Frame, Group, meet};
+use crate::group::{Alone, Courier, Frame, Group, Tree, meet};
 use crate::rng::Key;
 use crate::verify::{self, Link, Report, Row};
 use crate::{Buffer, Error, Loss, Model, Pass, Result, Target};
@@ -158,16 +158,30 @@ impl<'a, T: Task> Fit<'a, T> {
             ));
         }
         if let Some(shards) = self.spec.shards {
-            let refused = match (made.mode(), self.task.model().couples_samples()) {
-                (Mode::Native, _) => Some(("--mode native", "--mode hybrid")),
-                (_, true) => Some(("batch norm on a GPU", "--device cpu, or another norm")),
+            let mixed = matches!(
+                placement,
+                Placement::Gpu {
+                    mode: Mode::Native,
+                    precision: Precision::Mixed,
+                    ..
+                }
+            );
+            let refused = match (mixed, self.task.model().couples_samples()) {
+                (true, _) => Some((
+                    "--precision mixed",
+                    "--mode hybrid, or --precision f32: a native step in 16 bits scales its own loss",
+                )),
+                (_, true) => Some((
+                    "batch norm on a GPU",
+                    "--device cpu, or another norm: shards look at each other on the CPU alone",
+                )),
                 _ => None,
             };
             if let Some((with, instead)) = refused {
                 return Err(Error::invalid(
                     "train.shards",
                     format!("{shards} with {with}"),
-                    format!("{instead}: the shards of a batch are added on the CPU"),
+                    instead,
                 ));
             }
         }
@@ -181,10 +195,10 @@ impl<'a, T: Task> Fit<'a, T> {
         Ok(())
     }
 
-    /// Shares the work of every batch with the processes of a group.
-    pub(super) fn share(&mut self, shards: Option<usize>, group: &'a dyn Group) {
-        self.group = group;
-        self.shards = shards.map(|shards| Shards::new(shards, group));
+    /// Shares the work of every batch with the processes of a group, which the courier reaches.
+    pub(super) fn share(&mut self, shards: Option<usize>, courier: &'a Courier<'a>) {
+        self.group = courier.group();
+        self.shards = shards.map(|shards| Shards::new(Tree::new(shards), courier));
         if let (Some(shards), Some(samples)) = (&self.shards, self.task.samples(0)) {
             self.task.only(shards.own_samples(samples));
         }
@@ -254,6 +268,7 @@ impl<'a, T: Task> Fit<'a, T> {
             }
             self.last_step = Some(start.elapsed());
             self.progress.stepping += start.elapsed().as_secs_f64();
+            self.progress.forward += self.stepper.take_forward_seconds();
             self.observer.event(Event::Stepped);
             if self.evaluates_long() {
                 self.end_if_stopped()?;
@@ -372,8 +387,10 @@ impl<'a, T: Task> Fit<'a, T> {
             element: spec.clip_element,
             norm: spec.clip,
         };
-        if let Some(accelerator) = &mut self.accelerator
-            && accelerator.mode() == Mode::Native
+        let native = |a: &Box<dyn Accelerator<T::Model>>| a.mode() == Mode::Native;
+        let native = self.accelerator.as_ref().is_some_and(native);
+        if let Some(accelerator) = self.accelerator.as_mut().filter(|_| native)
+            && self.shards.is_none()
         {
             let start = Instant::now();
             self.task.batch(first, &mut self.example)?;
@@ -419,6 +436,17 @@ impl<'a, T: Task> Fit<'a, T> {
             if one.is_finite() && self.accelerator.is_none() {
                 self.task.model_mut().absorb(stepper.tape());
             }
+        }
+        if let Some(accelerator) = self.accelerator.as_mut().filter(|_| native) {
+            self.stepper.check_finite(self.task.model())?;
+            let skip = spec.on_nan == OnNan::Skip;
+            let grads = self.stepper.grads();
+            let arrived = accelerator.update(grads, value, &clip, self.lr, skip)?;
+            self.take_losses(&arrived)?;
+            self.progress.step += batches;
+            let step = self.progress.step;
+            self.observer.event(Event::Step { step, loss: value });
+            return Ok(());
         }
         let start = Instant::now();
         let penalty = self.stepper.update(self.task.model(), &clip, self.lr);

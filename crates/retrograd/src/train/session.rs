@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use super::fit::Fit;
 use super::folder::RunFolder;
 use super::{Experiment, Findings, Observer, Placement, Quiet, Summary, Task, shards};
-use crate::group::{Alone, Frame, Group, meet};
+use crate::group::{Alone, Courier, Frame, Group, Tree, meet, with_courier};
 use crate::{Error, Model, Result, budget, simd};
 
 /// One run of an experiment.
@@ -162,12 +162,7 @@ impl<'a> Session<'a> {
             return Ok(Summary::default());
         }
         budget::allow(&task.demand(&self.experiment.train))?;
-        let mut quiet = Quiet;
-        let observer: &mut dyn Observer = match self.observer.as_deref_mut() {
-            Some(observer) => observer,
-            None => &mut quiet,
-        };
-        let shards = shards::choose(task, &self.experiment.train, self.group)?;
+        let shards = shards::choose(task, self.experiment.train.shards, self.group)?;
         if let Some(shards) = shards {
             self.experiment.train.shards = Some(shards);
             self.experiment.train.check()?;
@@ -178,10 +173,25 @@ impl<'a> Session<'a> {
         {
             self.folder = Place::Memory;
         }
+        let tree = Tree::new(shards.unwrap_or(1));
+        with_courier(group, tree, |courier| self.fit_with(task, shards, courier))
+    }
+
+    fn fit_with<T: Task>(
+        &mut self,
+        task: &mut T,
+        shards: Option<usize>,
+        courier: &Courier<'_>,
+    ) -> Result<Summary> {
+        let mut quiet = Quiet;
+        let observer: &mut dyn Observer = match self.observer.as_deref_mut() {
+            Some(observer) => observer,
+            None => &mut quiet,
+        };
         let resume = matches!(self.folder, Place::Resume(_));
         let mut fit = Fit::new(&self.experiment, task, observer, self.stop, resume)?;
         fit.check_attempts()?;
-        fit.share(shards, group);
+        fit.share(shards, courier);
         fit.verify = self.verify;
         fit.report = self.report;
         fit.kept = self.kept.as_deref_mut();
@@ -198,7 +208,7 @@ impl<'a> Session<'a> {
                 fit.begin_in(RunFolder::create(path, &self.experiment)?)?;
             }
             Place::Resume(path) => {
-                if group.rank() == 0 {
+                if courier.group().rank() == 0 {
                     fit.resume_in(RunFolder::open(path)?)?;
                 }
                 fit.spread()?;

@@ -19,6 +19,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Example;
+use crate::clock::Instant;
 use crate::loss_image::ImageLoss;
 use crate::optim::{self, Optimizer, OptimizerSpec};
 use crate::{Error, Grads, Layout, Loss, Model, Pass, Result, Target, parallel};
@@ -154,6 +155,8 @@ pub struct Stepper<M: Model> {
     d_output: Vec<f32>,
     pub(crate) tape: M::Tape<f32>,
     bad: Option<BadNumber>,
+    /// Seconds in forward and the loss since they were last asked for.
+    forward_seconds: f64,
 }
 
 impl<M: Model> Stepper<M> {
@@ -172,7 +175,13 @@ impl<M: Model> Stepper<M> {
             d_output: Vec::new(),
             tape: Default::default(),
             bad: None,
+            forward_seconds: 0.0,
         }
+    }
+
+    /// Seconds in forward and the loss since this was last asked.
+    pub(super) fn take_forward_seconds(&mut self) -> f64 {
+        std::mem::take(&mut self.forward_seconds)
     }
 
     /// Forward, loss and backward of one batch; `share` scales the gradient, `add` adds it to the
@@ -206,17 +215,6 @@ impl<M: Model> Stepper<M> {
         Ok(value)
     }
 
-    /// Loss and gradient of a shard of a batch, the gradient elsewhere than in the stepper's own.
-    pub(super) fn gradient_into(
-        &mut self,
-        model: &M,
-        lesson: &Lesson<'_, M>,
-        share: f32,
-        grads: &mut [f32],
-    ) -> Result<f64> {
-        self.differentiate(model, lesson, share, false, grads)
-    }
-
     /// A loss that is not finite is the error of the update that follows.
     pub(super) fn note_loss(&mut self, value: f64, add: bool) {
         if !add {
@@ -240,6 +238,7 @@ impl<M: Model> Stepper<M> {
             image_loss: &mut self.image_loss,
             d_output: &mut self.d_output,
             tape: &mut self.tape,
+            seconds: &mut self.forward_seconds,
         };
         differentiate(model, &self.params, lesson, memory, share, add, grads)
     }
@@ -250,6 +249,7 @@ impl<M: Model> Stepper<M> {
             image_loss: &mut self.image_loss,
             d_output: &mut self.d_output,
             tape: &mut self.tape,
+            seconds: &mut self.forward_seconds,
         };
         loss_of(model, &self.params, lesson, memory)
     }
@@ -279,6 +279,13 @@ impl<M: Model> Stepper<M> {
                 .get_or_insert_with(|| BadNumber::new("the loss", value));
         }
         Ok(value)
+    }
+
+    /// That the loss and the gradient are finite, for an update that is made elsewhere.
+    pub(super) fn check_finite(&mut self, model: &M) -> Result<(), BadNumber> {
+        let layout = model.layout();
+        let found = || find_bad(&self.grads, layout, 0..self.grads.len(), "the gradient of");
+        self.bad.take().or_else(found).map_or(Ok(()), Err)
     }
 
     /// Adds the gradient of the model's penalty, clips and steps. Returns the penalty, or the
@@ -404,6 +411,8 @@ struct Memory<'a, M: Model> {
     image_loss: &'a mut Option<ImageLoss>,
     d_output: &'a mut Vec<f32>,
     tape: &'a mut M::Tape<f32>,
+    /// Of forward and loss, added up.
+    seconds: &'a mut f64,
 }
 
 /// The same, owned, with a gradient: what a shard has that is computed beside others.
@@ -425,6 +434,22 @@ impl<M: Model> Default for Work<M> {
     }
 }
 
+/// What wants to know of a shard's gradient while it is computed.
+pub(super) trait Watch {
+    /// The forward pass is over, with this loss.
+    fn loss(&mut self, loss: f64) {
+        let _ = loss;
+    }
+
+    /// A range of the gradient is complete.
+    fn complete(&mut self, range: Range<usize>, grads: &[f32]) {
+        let _ = (range, grads);
+    }
+}
+
+/// Nothing.
+impl Watch for () {}
+
 /// Loss and gradient of a shard in memory of its own. Of a loss that is not finite, too: other shards may
 /// wait for what this one says in its backward pass.
 pub(super) fn gradient_of<M: Model>(
@@ -433,16 +458,27 @@ pub(super) fn gradient_of<M: Model>(
     lesson: &Lesson<'_, M>,
     share: f32,
     work: &mut Work<M>,
+    watch: &mut dyn Watch,
 ) -> Result<f64> {
     let memory = Memory {
         image_loss: &mut work.image_loss,
         d_output: &mut work.d_output,
         tape: &mut work.tape,
+        // Shards side by side have no time of their own.
+        seconds: &mut 0.0,
     };
     let value = loss_of(model, params, lesson, memory)?;
-    let wanted = Grads::params(&mut work.grads);
-    let (tape, d_output) = (&mut work.tape, &mut work.d_output);
-    backward_of(model, params, lesson, tape, d_output, share, wanted);
+    watch.loss(value);
+    scale(&mut work.d_output, share);
+    model.backward_telling(
+        params,
+        lesson.input,
+        lesson.pass,
+        &mut work.tape,
+        &work.d_output,
+        &mut work.grads,
+        &mut |range, grads| watch.complete(range, grads),
+    );
     Ok(value)
 }
 
@@ -457,8 +493,10 @@ fn loss_of<M: Model>(
         image_loss,
         d_output,
         tape,
+        seconds,
     } = memory;
     model.check_input(lesson.input)?;
+    let start = Instant::now();
     model.compute_forward(params, lesson.input, lesson.pass, tape);
     let (output, target) = (model.output(tape), lesson.target);
     lesson.loss.check_lengths(output.len(), target)?;
@@ -472,6 +510,7 @@ fn loss_of<M: Model>(
         Loss::Mse.check_lengths(output.len(), target)?;
         value += terms.compute(output, &target.values, Some(d_output));
     }
+    *seconds += start.elapsed().as_secs_f64();
     Ok(value)
 }
 
@@ -489,11 +528,13 @@ fn differentiate<M: Model>(
         image_loss,
         d_output,
         tape,
+        seconds,
     } = memory;
     let forward = Memory {
         image_loss,
         d_output: &mut *d_output,
         tape: &mut *tape,
+        seconds,
     };
     let value = loss_of(model, params, lesson, forward)?;
     if value.is_finite() {
@@ -502,27 +543,18 @@ fn differentiate<M: Model>(
             input: None,
             accumulate: add,
         };
-        backward_of(model, params, lesson, tape, d_output, share, wanted);
+        scale(d_output, share);
+        model.backward(params, lesson.input, lesson.pass, tape, d_output, wanted);
     }
     Ok(value)
 }
 
-/// Backward, from the gradient of the output that the loss has left, scaled.
-fn backward_of<M: Model>(
-    model: &M,
-    params: &[f32],
-    lesson: &Lesson<'_, M>,
-    tape: &mut M::Tape<f32>,
-    d_output: &mut [f32],
-    share: f32,
-    wanted: Grads<'_, f32>,
-) {
+fn scale(d_output: &mut [f32], share: f32) {
     if share != 1.0 {
         for d in d_output.iter_mut() {
             *d *= share;
         }
     }
-    model.compute_backward(params, lesson.input, lesson.pass, tape, d_output, wanted);
 }
 
 /// What happens to a range whose gradient is complete.

@@ -216,6 +216,20 @@ pub trait Task {
         Ok(false)
     }
 
+    /// Whether a start with this training loss is about to learn, so that it is worth more epochs than
+    /// others.
+    fn hopeful(&self, loss: f64) -> bool {
+        let _ = loss;
+        false
+    }
+
+    /// Looks for a smaller model that is as right, once it has learned. Whether the parameters were
+    /// changed.
+    fn thin(&mut self, params: &mut [f32], epoch: u64) -> Result<bool> {
+        let _ = (params, epoch);
+        Ok(false)
+    }
+
     /// Draws the model anew from the key of an attempt (the first is 0), and gives the parameters that
     /// it begins with.
     fn begin_again(&mut self, seed: u64, attempt: u64) -> Result<Vec<f32>> {

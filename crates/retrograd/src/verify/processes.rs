@@ -93,7 +93,7 @@ fn trained<M: Model>(subject: &Subject<'_, M>, steps: usize, group: &dyn Group) 
                 .iter()
                 .flat_map(|l| l.as_chunks().0.iter().map(number))
                 .collect();
-            let total = sums.over_all(group, tree, roots, |_| true, params.len());
+            let (total, _) = sums.over_all(group, tree, roots, |_| true, params.len());
             d_params.copy_from_slice(&total);
             tree.sum_all(|shard| Some(losses[shard]), |a, b| a + b)
                 .unwrap_or(0.0)

@@ -60,6 +60,10 @@ pub struct EdgeListFiles {
     /// What happens to edges that come twice.
     #[serde(default)]
     pub duplicates: EdgeRule,
+    /// Batches of nodes with so many of their neighbours, so many of the neighbours' and so on; the whole
+    /// graph at once where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub neighbours: Vec<usize>,
 }
 
 /// A table or an array as numbers: rows and columns.
@@ -154,6 +158,7 @@ impl EdgeListFiles {
             undirected: false,
             self_loops: EdgeRule::default(),
             duplicates: EdgeRule::default(),
+            neighbours: Vec::new(),
         }
     }
 

@@ -52,6 +52,10 @@ pub enum GraphDataSpec {
         /// What is predicted.
         #[serde(default)]
         predict: Predict,
+        /// Batches of nodes with so many of their neighbours, so many of the neighbours' and so on; the
+        /// whole graph at once where there are none.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        neighbours: Vec<usize>,
     },
     /// `FOLDER/NAME.content` and `FOLDER/NAME.cites`.
     ContentCites {
@@ -66,6 +70,10 @@ pub enum GraphDataSpec {
         /// Seeds to train from, that of the run first; their mean is in the summary.
         #[serde(default = "one")]
         seeds: u64,
+        /// Batches of nodes with so many of their neighbours, so many of the neighbours' and so on; the
+        /// whole graph at once where there are none.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        neighbours: Vec<usize>,
     },
     /// A folder as `data/fetch-graphs` writes it for Citeseer and Pubmed.
     Planetoid {
@@ -80,6 +88,10 @@ pub enum GraphDataSpec {
         /// Seeds to train from, that of the run first; their mean is in the summary.
         #[serde(default = "one")]
         seeds: u64,
+        /// Batches of nodes with so many of their neighbours, so many of the neighbours' and so on; the
+        /// whole graph at once where there are none.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        neighbours: Vec<usize>,
     },
     /// Edges of one's own, with features and labels.
     EdgeList(EdgeListFiles),
@@ -129,13 +141,25 @@ impl GraphDataSpec {
     /// What is predicted of a graph; the other kinds say it themselves.
     fn predicts(&self) -> Option<Predict> {
         match self {
-            GraphDataSpec::Karate { predict }
+            GraphDataSpec::Karate { predict, .. }
             | GraphDataSpec::ContentCites { predict, .. }
             | GraphDataSpec::Planetoid { predict, .. } => Some(*predict),
             GraphDataSpec::EdgeList(files) => Some(files.predict),
             GraphDataSpec::Tudataset { .. }
             | GraphDataSpec::Folder(_)
             | GraphDataSpec::Text { .. } => None,
+        }
+    }
+
+    /// How many neighbours of a batch's nodes are sampled, round by round; none where every step sees the
+    /// whole graph.
+    fn neighbours(&self) -> &[usize] {
+        match self {
+            GraphDataSpec::Karate { neighbours, .. }
+            | GraphDataSpec::ContentCites { neighbours, .. }
+            | GraphDataSpec::Planetoid { neighbours, .. } => neighbours,
+            GraphDataSpec::EdgeList(files) => &files.neighbours,
+            GraphDataSpec::Tudataset { .. } | GraphDataSpec::Text { .. } => &[],
         }
     }
 }
@@ -184,12 +208,13 @@ enum Loaded {
 
 fn load(experiment: &Experiment, data: &GraphDataSpec) -> Result<Loaded> {
     match data {
-        GraphDataSpec::Karate { predict } => Ok(Loaded::Nodes(karate_club()?, *predict, 1)),
+        GraphDataSpec::Karate { predict, .. } => Ok(Loaded::Nodes(karate_club()?, *predict, 1)),
         GraphDataSpec::ContentCites {
             name,
             folder: given,
             predict,
             seeds,
+            ..
         } => {
             let folder = folder(experiment, name, given.as_ref())?;
             let file = |end: &str| folder.join(format!("{name}.{end}"));
@@ -201,6 +226,7 @@ fn load(experiment: &Experiment, data: &GraphDataSpec) -> Result<Loaded> {
             folder: given,
             predict,
             seeds,
+            ..
         } => {
             let folder = folder(experiment, name, given.as_ref())?;
             Ok(Loaded::Nodes(read_planetoid(&folder)?, *predict, *seeds))
@@ -313,6 +339,13 @@ pub fn train(session: &mut Session<'_>) -> Result<Summary> {
     let seed = experiment.train.seed;
     let data = experiment.data_as::<GraphDataSpec>()?;
     match load(&experiment, &data)? {
+        Loaded::Nodes(_, Predict::Links, _) if !data.neighbours().is_empty() => {
+            Err(Error::invalid(
+                "[data] neighbours",
+                format!("{:?} with predict = \"links\"", data.neighbours()),
+                "predict = \"nodes\": links are learnt from the whole graph",
+            ))
+        }
         Loaded::Nodes(read, Predict::Links, _) => {
             for note in link_names(&experiment, &data)?.1 {
                 session.note(&note);
@@ -320,8 +353,11 @@ pub fn train(session: &mut Session<'_>) -> Result<Summary> {
             let data = read;
             session.fit(&mut LinkTask::new(&spec, data.batch, seed)?)
         }
-        Loaded::Nodes(data, Predict::Nodes, seeds) => {
-            let mut task = NodeTask::new(&spec, data)?;
+        Loaded::Nodes(read, Predict::Nodes, seeds) => {
+            let mut task = NodeTask::new(&spec, read)?;
+            if !data.neighbours().is_empty() {
+                task = task.sampling(data.neighbours(), batch_size(&experiment), seed)?;
+            }
             if seeds > 1 {
                 let placement = session.placement().clone();
                 task = task.with_other_seeds(experiment, seeds - 1, placement);

@@ -1,5 +1,6 @@
 //! Classes of the nodes of one graph.
 
+use std::ops::Range;
 use std::path::Path;
 
 use super::{BY_CLASS, Inference, add_drawing, add_spread, classes_metadata, figure_of};
@@ -18,15 +19,53 @@ use crate::train::{
 };
 use crate::{Error, Loss, Result, Target};
 
-/// Node classification: every step sees the whole graph, the loss its training nodes.
+/// Node classification: every step sees the whole graph, the loss its training nodes; or a batch of
+/// training nodes with a sample of what is around them.
 pub struct NodeTask {
     model: GraphNetwork,
     data: NodeData,
     /// The experiment and how many more seeds to train from at the end.
     others: Option<(Experiment, u64, Placement)>,
+    sampled: Option<Sampled>,
     inference: Inference,
     /// Where nodes are drawn, found when they first are.
     places: Option<Vec<[f64; 2]>>,
+}
+
+/// Batches of training nodes, each with a part of the graph around it.
+#[derive(Clone)]
+struct Sampled {
+    fanouts: Vec<usize>,
+    batch: usize,
+    key: Key,
+    /// The training nodes, and their order in the epoch that was drawn last.
+    train: Vec<u32>,
+    order: Vec<u32>,
+    drawn: Option<u64>,
+}
+
+impl Sampled {
+    fn steps_per_epoch(&self) -> u64 {
+        self.train.len().div_ceil(self.batch) as u64
+    }
+
+    fn samples(&self, step: u64) -> usize {
+        let first = (step % self.steps_per_epoch()) as usize * self.batch;
+        self.batch.min(self.train.len() - first)
+    }
+
+    /// The nodes of some places of a step's batch.
+    fn seeds(&mut self, step: u64, samples: Range<usize>) -> &[u32] {
+        let (epoch, part) = (step / self.steps_per_epoch(), step % self.steps_per_epoch());
+        if self.drawn != Some(epoch) {
+            self.order.clone_from(&self.train);
+            let key = self.key.purpose("order").step(epoch);
+            key.stream().shuffle(&mut self.order);
+            self.drawn = Some(epoch);
+        }
+        let first = part as usize * self.batch;
+        &self.order[first + samples.start..first + samples.end]
+    }
 }
 
 /// Graphs up to this many nodes are verified whole.
@@ -61,9 +100,35 @@ impl NodeTask {
             model,
             data,
             others: None,
+            sampled: None,
             inference: Inference::new(),
             places: None,
         })
+    }
+
+    /// Every step sees so many training nodes and a sample of what is around them: at most `fanouts[0]`
+    /// of a node's in-edges, of the nodes found at most `fanouts[1]`, and so on. Evaluations see the
+    /// whole graph.
+    pub fn sampling(mut self, fanouts: &[usize], batch: usize, seed: u64) -> Result<Self> {
+        if fanouts.contains(&0) {
+            return Err(Error::invalid(
+                "[data] neighbours",
+                format!("{fanouts:?}"),
+                "numbers from 1 on, one for every layer that looks at neighbours",
+            ));
+        }
+        let split = self.data.split.iter().zip(0..);
+        let train = split.filter(|(s, _)| **s == Split::Train).map(|(_, i)| i);
+        let train: Vec<u32> = train.collect();
+        self.sampled = Some(Sampled {
+            fanouts: fanouts.to_vec(),
+            batch: batch.clamp(1, train.len()),
+            key: Key::new(seed).purpose("neighbours"),
+            train,
+            order: Vec::new(),
+            drawn: None,
+        });
+        Ok(self)
     }
 
     /// The class of every node.
@@ -123,10 +188,46 @@ impl Task for NodeTask {
     }
 
     fn steps_per_epoch(&self) -> u64 {
-        1
+        self.sampled.as_ref().map_or(1, Sampled::steps_per_epoch)
     }
 
-    fn batch(&mut self, _: u64, example: &mut Option<Example<GraphNetwork>>) -> Result<()> {
+    fn samples(&self, step: u64) -> Option<usize> {
+        Some(self.sampled.as_ref()?.samples(step))
+    }
+
+    fn shard_of(&self) -> (&'static str, usize) {
+        ("neighbourhoods", 1)
+    }
+
+    /// What is drawn of a node's neighbours depends on the step and the node alone.
+    fn part(
+        &mut self,
+        step: u64,
+        samples: Range<usize>,
+        example: &mut Option<Example<GraphNetwork>>,
+    ) -> Result<()> {
+        let Some(sampled) = &mut self.sampled else {
+            return self.batch(step, example);
+        };
+        let key = sampled.key.step(step);
+        let fanouts = sampled.fanouts.clone();
+        let seeds = sampled.seeds(step, samples);
+        let count = seeds.len();
+        let batch = &self.data.batch;
+        let sample = sample_neighbours(batch.graph(), seeds, &fanouts, key)?;
+        let classes = sample.nodes.iter().map(|&n| self.data.classes[n as usize]);
+        let weights = (0..sample.nodes.len()).map(|i| f32::from(u8::from(i < count)));
+        *example = Some(Example {
+            target: Target::classes(classes.collect()).weighted(weights.collect()),
+            input: batch.part(&sample.nodes, sample.built)?,
+        });
+        Ok(())
+    }
+
+    fn batch(&mut self, step: u64, example: &mut Option<Example<GraphNetwork>>) -> Result<()> {
+        if let Some(samples) = self.samples(step) {
+            return self.part(step, 0..samples, example);
+        }
         if example.is_none() {
             *example = Some(Example {
                 input: self.data.batch.clone(),
@@ -257,6 +358,10 @@ impl Task for NodeTask {
                     let mut experiment = experiment.clone();
                     experiment.train.seed = seed + more;
                     let mut task = NodeTask::new(self.model.spec(), self.data.clone())?;
+                    if let Some(sampled) = &self.sampled {
+                        let (fanouts, seed) = (&sampled.fanouts, seed + more);
+                        task = task.sampling(fanouts, sampled.batch, seed)?;
+                    }
                     let mut session = Session::new(experiment).placed(placement.clone());
                     let summary = session.fit(&mut task)?;
                     all.push((

@@ -146,3 +146,80 @@ fn shards_that_look_at_each_other_meet_whatever_the_number_of_threads() {
     }
     assert!(exchange(|| unreachable!("nobody asks")).is_none());
 }
+
+#[test]
+fn parents_are_the_nodes_whose_children_they_have() {
+    for shards in 1..=17 {
+        let tree = Tree::new(shards);
+        assert_eq!(tree.parent(&(0..shards)), None);
+        let mut nodes = vec![0..shards];
+        while let Some(node) = nodes.pop() {
+            if node.len() > 1 {
+                for child in tree::children(&node) {
+                    assert_eq!(tree.parent(&child), Some(node.clone()), "{shards}");
+                    nodes.push(child);
+                }
+            }
+        }
+        // What is no node has no parent.
+        assert_eq!(tree.parent(&(1..3)), None);
+    }
+}
+
+/// Numbers whose sum depends on the order: pending ones, folded or not, whole or in ranges, with the last
+/// one beside them, have the bits of a plain walk.
+#[test]
+fn pending_gradients_are_added_in_the_order_of_the_tree() {
+    let len = 5000;
+    let value = |shard: usize, i: usize| {
+        let x = ((shard * 7919 + i * 104_729) % 1000) as f32;
+        (x - 500.0) * [1.0, 1e-3, 1e4, 1e-6][(shard + i) % 4]
+    };
+    let grads = |shard: usize| -> Vec<f32> { (0..len).map(|i| value(shard, i)).collect() };
+    for shards in [1, 2, 3, 5, 8, 13] {
+        let tree = Tree::new(shards);
+        // Every third shard has no samples, but for the first.
+        let full = |shard: usize| shard == 0 || shard % 3 != 2;
+        let add = |mut a: Vec<f32>, b: Vec<f32>| {
+            add_to(&mut a, &b);
+            a
+        };
+        let right = tree.sum_all(|s| full(s).then(|| grads(s)), add).unwrap();
+        for fold in [false, true] {
+            let mut pending = Pending::default();
+            let mut free = Vec::new();
+            for shard in (0..shards).filter(|&s| full(s)) {
+                pending.push(shard, grads(shard));
+                if fold {
+                    pending.fold(tree, &mut free);
+                }
+            }
+            let all = 0..shards;
+            for range in [0..len, 17..3001, 4999..5000] {
+                let part = pending.root(tree, &all, range.clone(), None, Vec::new());
+                assert!(part.as_deref() == Some(&right[range]), "{shards}, {fold}");
+            }
+            let whole = pending.into_roots(tree, &all, len, &mut free);
+            assert!(whole == [Some(right.clone())], "{shards}, {fold}");
+        }
+        // The last one is still being computed.
+        let last = (0..shards).rfind(|&s| full(s)).unwrap();
+        let mut pending = Pending::default();
+        let mut free = Vec::new();
+        for shard in (0..last).filter(|&s| full(s)) {
+            pending.push(shard, grads(shard));
+            pending.fold(tree, &mut free);
+        }
+        let own = grads(last);
+        let part = pending.root(
+            tree,
+            &(0..shards),
+            5..77,
+            Some((last, &own)),
+            free.pop().unwrap_or_default(),
+        );
+        assert!(part.as_deref() == Some(&right[5..77]), "{shards}");
+        let none = Pending::default().root(tree, &(0..shards), 0..9, None, Vec::new());
+        assert!(none.is_none());
+    }
+}

@@ -17,7 +17,7 @@
 
 use super::MAX_DEGREE;
 use crate::cuts::cuts;
-use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*, u32x16};
+use crate::simd::{self, Fused, LANES, Simd, between, dispatch, f32x16, prelude::*, u32x16, whole};
 
 /// The knots in f32, prepared for the fast kernels: one table for uniform knots, one per input for
 /// free ones.
@@ -301,16 +301,15 @@ fn lanes<S: Simd, const N: usize>(
         f32x16::from_slice(simd, &q[..])
     };
     let row = q - degree as f32;
-    let clamped = row.clamp(zero, f32x16::splat(simd, (grid - 1) as f32));
+    let clamped = between(row, 0.0, (grid - 1) as f32);
     let shift = row - clamped;
     let any_shift = simd.any_false_mask32x16(shift.simd_eq(zero));
-    let start: u32x16<S> = clamped.to_int();
+    let start = whole(clamped);
 
     let mut values = if let Some(inverse) = table.inverse_step {
         uniform_splines::<S, N>(simd, degree, inverse, (x - t_q) * inverse).values
     } else {
-        let interval = q.clamp(zero, f32x16::splat(simd, (intervals - 1) as f32));
-        let interval: u32x16<S> = interval.to_int();
+        let interval = whole(between(q, 0.0, (intervals - 1) as f32));
         free_splines::<S, N>(simd, table, first, apart, &interval.to_array(), x).values
     };
     if any_shift {

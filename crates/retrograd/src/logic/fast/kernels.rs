@@ -184,7 +184,12 @@ const COLUMNS: [[f32; GATES]; 4] = [column(0), column(1), column(2), column(3)];
 #[inline(always)]
 pub(super) fn soften<S: Simd>(simd: S, logits: &[f32; GATES]) -> ([f32; GATES], [f32; 4]) {
     let x = f32x16::load_array_ref(simd, logits);
-    let e = exp(simd, x - f32x16::splat(simd, x.reduce_max()));
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "e⁰ is 1 for either zero, and one NaN makes the sum one"
+    )]
+    let largest = x.reduce_max();
+    let e = exp(simd, x - f32x16::splat(simd, largest));
     let p = e / f32x16::splat(simd, e.reduce_sum());
     // Not `array::map`: it is a function of its own, compiled without this one's instructions.
     let [c0, c1, c2, c3] = COLUMNS;

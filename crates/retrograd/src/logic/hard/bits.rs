@@ -72,6 +72,16 @@ impl BitGrid {
         Ok(grid)
     }
 
+    /// Grids, rows and columns.
+    pub(in crate::logic) fn size(&self) -> [usize; 3] {
+        [self.batch, self.height, self.width]
+    }
+
+    /// What lies beyond the border.
+    pub(in crate::logic) fn boundary(&self) -> BoundaryCondition {
+        self.boundary
+    }
+
     /// Rows.
     pub fn height(&self) -> usize {
         self.height

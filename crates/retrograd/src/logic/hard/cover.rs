@@ -219,3 +219,69 @@ impl Choice {
         self.add_nodes(&best);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::logic::hard::rearrange::rearranged;
+    use crate::logic::tests::simplifier::{of_few_inputs, rows_from};
+
+    /// The outputs of a cover, 64 rows at a time.
+    fn outputs(circuit: &HardCircuit, cover: &Cover, inputs: &[u64]) -> Vec<u64> {
+        let mut values = vec![0; circuit.inputs() + circuit.gates.len()];
+        values[..inputs.len()].copy_from_slice(inputs);
+        for (node, cut) in cover {
+            let mut value = 0;
+            for row in (0..8).filter(|row| cut.table >> row & 1 == 1) {
+                // The first input is the row's highest bit.
+                let mut rows = u64::MAX;
+                for (i, &input) in cut.nodes().iter().enumerate() {
+                    let input = values[input as usize];
+                    rows &= if row >> (2 - i) & 1 == 1 {
+                        input
+                    } else {
+                        !input
+                    };
+                }
+                // Inputs that a cut hasn't are 0 in the rows that count.
+                let beyond = row & ((1 << (3 - cut.nodes().len())) - 1);
+                value |= if beyond == 0 { rows } else { 0 };
+            }
+            values[*node as usize] = value;
+        }
+        circuit
+            .outputs
+            .iter()
+            .map(|&o| values[o as usize])
+            .collect()
+    }
+
+    #[test]
+    fn covers_of_up_to_16_inputs_are_equal_in_every_row() {
+        for (seed, used) in [(40, 9), (41, 13), (42, 16)] {
+            let circuit = of_few_inputs(used, 120, seed).fold(true).prune();
+            let plain = one_by_one(&circuit);
+            let covered = cover(&circuit);
+            let rearranged = rearranged(&circuit, cover(&circuit));
+            assert!(rearranged.len() <= covered.len() && covered.len() <= plain.len());
+            for first in (0..1_u64 << used).step_by(64) {
+                let inputs = rows_from(first);
+                let expected = outputs(&circuit, &plain, &inputs);
+                assert_eq!(
+                    expected,
+                    outputs(&circuit, &covered, &inputs),
+                    "{used} inputs"
+                );
+                assert_eq!(
+                    expected,
+                    outputs(&circuit, &rearranged, &inputs),
+                    "{used} inputs"
+                );
+                // And gate by gate it is the circuit itself.
+                let row: Vec<bool> = inputs.iter().map(|i| i & 1 == 1).collect();
+                let bits: Vec<bool> = expected.iter().map(|o| o & 1 == 1).collect();
+                assert_eq!(circuit.cell(&row), bits);
+            }
+        }
+    }
+}

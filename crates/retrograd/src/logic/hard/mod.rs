@@ -12,11 +12,14 @@ mod export;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod library;
+mod overview;
 mod program;
 mod rearrange;
 mod resubstitute;
 mod rewrite;
+mod rows;
 mod simplify;
+mod symmetric;
 mod window;
 
 pub use bits::BitGrid;

@@ -1,22 +1,22 @@
-//! Circuits of few inputs, made smaller by their complete truth tables.
+//! Circuits made smaller by the values of their nodes in all rows of inputs, or in those that occur.
 //!
-//! With n inputs that matter a node is a table of 2ⁿ bits. Two nodes with the same table, or
+//! With n inputs that matter there are 2ⁿ rows. Two nodes with the same table, or
 //! opposite ones, are the same. And a node whose removal would let others die with it is replaced
 //! where one gate, or two, on other nodes have its table.
 
 use std::collections::HashMap;
 
+use super::drift::{LONG, Patience};
+use super::rows::{Rows, Table, combine};
 use super::simplify::exchange;
 use super::{Gate, HardCircuit};
 
-/// Tables of 2¹² bits are the largest.
-const MAX_INPUTS: usize = 12;
+/// Complete tables of 2¹² bits are the largest.
+pub(super) const MAX_INPUTS: usize = 12;
 
 /// The search for two gates looks at every pair of nodes for every node: a second for circuits of
 /// this size.
 const MAX_GATES_FOR_TWO: usize = 200;
-
-pub(super) type Table = Vec<u64>;
 
 fn invert(table: &Table) -> Table {
     table.iter().map(|w| !w).collect()
@@ -31,76 +31,48 @@ fn canonical(table: &Table) -> (Table, bool) {
     }
 }
 
-pub(super) fn combine(op: u8, a: u64, b: u64) -> u64 {
-    let bit = |i: u8| if op >> i & 1 == 1 { u64::MAX } else { 0 };
-    bit(3) & !a & !b | bit(2) & !a & b | bit(1) & a & !b | bit(0) & a & b
-}
-
 impl HardCircuit {
     /// See the module's text. Circuits of more inputs come back as they are.
     pub fn resubstitute(&self) -> Self {
-        self.resubstitute_within(super::drift::LONG)
+        self.resubstitute_within(LONG)
     }
 
     /// The same; `patience` is that of [`HardCircuit::drift`].
-    pub(super) fn resubstitute_within(&self, patience: usize) -> Self {
+    pub(super) fn resubstitute_within(&self, patience: Patience) -> Self {
+        let used = self.inputs_that_matter();
+        match used.len() > MAX_INPUTS {
+            true => self.clone(),
+            false => self.resubstitute_on(&Rows::all(used), patience),
+        }
+    }
+
+    /// The same for circuits of any number of inputs; what comes out is equal on these rows.
+    pub(super) fn resubstitute_on(&self, rows: &Rows, patience: Patience) -> Self {
         let mut circuit = self.clone();
-        let inputs = circuit.inputs();
-        let mut matters = vec![false; inputs];
-        for gate in &circuit.gates {
-            for node in [gate.a, gate.b] {
-                if let Some(m) = matters.get_mut(node as usize) {
-                    *m = true;
-                }
-            }
-        }
-        let used: Vec<usize> = (0..inputs).filter(|&i| matters[i]).collect();
-        if used.len() > MAX_INPUTS {
-            return circuit;
-        }
         loop {
             let before = circuit.gates.len();
-            circuit = circuit.merge_by_table(&used).fold(true).prune();
-            circuit = circuit.replace_by_table(&used).fold(true).prune();
+            circuit = circuit.merge_by_table(rows).fold(true).prune();
+            circuit = circuit.replace_by_table(rows).fold(true).prune();
             if circuit.gates.len() < before {
                 continue;
             }
             if circuit.gates.len() <= MAX_GATES_FOR_TWO {
-                circuit = circuit.replace_by_two(&used).fold(true).prune();
+                circuit = circuit.replace_by_two(rows).fold(true).prune();
             }
             if circuit.gates.len() < before {
                 continue;
             }
-            circuit = circuit.drift(&used, patience);
+            circuit = circuit.drift(rows, patience);
             if circuit.gates.len() >= before {
                 return circuit;
             }
         }
     }
 
-    pub(super) fn tables(&self, used: &[usize]) -> Vec<Table> {
-        let words = (1_usize << used.len()).div_ceil(64);
-        let mut tables = vec![vec![0; words]; self.inputs()];
-        for (k, &input) in used.iter().enumerate() {
-            for row in 0..words * 64 {
-                if row >> k & 1 == 1 {
-                    tables[input][row / 64] |= 1 << (row % 64);
-                }
-            }
-        }
-        for gate in &self.gates {
-            let (a, b) = (&tables[gate.a as usize], &tables[gate.b as usize]);
-            let table = a.iter().zip(b).map(|(&a, &b)| combine(gate.op, a, b));
-            let table = table.collect();
-            tables.push(table);
-        }
-        tables
-    }
-
     /// Nodes that compute the same, or the opposite, become one; those that are always the same a
     /// constant.
-    fn merge_by_table(&self, used: &[usize]) -> Self {
-        let tables = self.tables(used);
+    fn merge_by_table(&self, rows: &Rows) -> Self {
+        let tables = self.tables(rows);
         let inputs = self.inputs();
         let mut first: HashMap<Table, (u32, bool)> = HashMap::new();
         let mut circuit = self.clone();
@@ -108,7 +80,7 @@ impl HardCircuit {
             let (table, inverted) = canonical(table);
             if node < inputs {
                 // The table of an input that is never read says nothing.
-                if used.contains(&node) {
+                if rows.used().contains(&node) {
                     first.insert(table, (node as u32, inverted));
                 }
                 continue;
@@ -129,18 +101,18 @@ impl HardCircuit {
     }
 
     /// The nodes by their tables.
-    fn numbers(&self, used: &[usize], tables: &[Table]) -> HashMap<Table, u32> {
-        let known = |i: &usize| *i >= self.inputs() || used.contains(i);
+    fn numbers(&self, rows: &Rows, tables: &[Table]) -> HashMap<Table, u32> {
+        let known = |i: &usize| *i >= self.inputs() || rows.used().contains(i);
         let nodes = (0..tables.len()).rev().filter(known);
         nodes.map(|i| (tables[i].clone(), i as u32)).collect()
     }
 
     /// One gate in place of a node and what lives for it alone.
-    fn replace_by_table(&self, used: &[usize]) -> Self {
+    fn replace_by_table(&self, rows: &Rows) -> Self {
         let mut circuit = self.clone();
         let inputs = circuit.inputs();
-        let tables = circuit.tables(used);
-        let number = circuit.numbers(used, &tables);
+        let tables = circuit.tables(rows);
+        let number = circuit.numbers(rows, &tables);
         for at in (0..circuit.gates.len()).rev() {
             let node = inputs + at;
             let dying = circuit.dying(node);
@@ -148,7 +120,7 @@ impl HardCircuit {
                 continue;
             }
             let usable = |other: usize| {
-                other < node && !dying[other] && (other >= inputs || used.contains(&other))
+                other < node && !dying[other] && (other >= inputs || rows.used().contains(&other))
             };
             if let Some(gate) = find_xor(&tables, &number, &tables[node], &usable)
                 .or_else(|| find_and(&tables, node, &tables[node], &usable))
@@ -160,7 +132,7 @@ impl HardCircuit {
     }
 
     /// Two gates in place of a node and at least two more that live for it alone.
-    fn replace_by_two(&self, used: &[usize]) -> Self {
+    fn replace_by_two(&self, rows: &Rows) -> Self {
         let mut circuit = self.clone();
         let inputs = circuit.inputs();
         let mut at = circuit.gates.len();
@@ -171,10 +143,10 @@ impl HardCircuit {
             if dying.iter().filter(|&&d| d).count() < 3 {
                 continue;
             }
-            let tables = circuit.tables(used);
-            let number = circuit.numbers(used, &tables);
+            let tables = circuit.tables(rows);
+            let number = circuit.numbers(rows, &tables);
             let usable = |other: usize| {
-                other < node && !dying[other] && (other >= inputs || used.contains(&other))
+                other < node && !dying[other] && (other >= inputs || rows.used().contains(&other))
             };
             if let Some((inner, outer)) = find_two(&tables, &number, node, &usable) {
                 circuit.insert(at, inner);

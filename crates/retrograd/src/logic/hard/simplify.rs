@@ -7,7 +7,9 @@
 
 use std::collections::HashMap;
 
-use super::{Gate, HardCircuit};
+use super::drift::LONG;
+use super::rows::Rows;
+use super::{BitGrid, Gate, HardCircuit};
 
 /// A node, or its opposite, or a constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,13 +124,37 @@ impl HardCircuit {
     /// All simplifications: passing, constant and inverting gates removed, equal gates merged, dead
     /// gates removed; parts replaced by the smallest known circuits of four inputs; and gates of
     /// equal function merged and replaced by others, by complete truth tables: of the whole circuit
-    /// where at most twelve inputs matter, of windows of it otherwise. The result is equal to the
-    /// circuit on all inputs.
+    /// where at most twelve inputs matter, of windows of it otherwise. What counts its inputs is tried
+    /// as a count, too. The result is equal to the circuit on all inputs.
     pub fn simplify(&self) -> Self {
+        let found = self.shrink();
+        match found.from_count().map(|counted| counted.shrink()) {
+            Some(counted) if counted.gates.len() < found.gates.len() => counted,
+            _ => found,
+        }
+    }
+
+    fn shrink(&self) -> Self {
         let mut best = self.fold(true).prune();
         // Each of them can open the way for the others.
         loop {
             let smaller = best.rewrite().by_tables().fold(true).prune();
+            if smaller.gates.len() >= best.gates.len() {
+                return best;
+            }
+            best = smaller;
+        }
+    }
+
+    /// Simplified further, to what is equal on all rows that the automaton meets in some steps from a start
+    /// where all cells fire, and on no others: from there it goes the same way, cell by cell, and from
+    /// anywhere else any way.
+    pub fn simplify_reached(&self, start: &BitGrid, steps: usize) -> Self {
+        let mut best = self.simplify();
+        let rows = Rows::reached(&best, start, steps);
+        loop {
+            let smaller = best.resubstitute_on(&rows, LONG).rewrite().fold(true);
+            let smaller = smaller.prune();
             if smaller.gates.len() >= best.gates.len() {
                 return best;
             }

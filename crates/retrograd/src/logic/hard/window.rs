@@ -7,6 +7,7 @@
 
 use std::cmp::Reverse;
 
+use super::drift::Patience;
 use super::{Gate, HardCircuit};
 
 /// Nodes that a window reads, at most.
@@ -16,7 +17,13 @@ const MAX_LEAVES: usize = 10;
 const MAX_GATES: usize = 40;
 
 /// Steps for every gate of a window that wanders without getting smaller.
-const PATIENCE: usize = 10;
+const STEPS: usize = 10;
+
+/// Passes over all windows without a smaller circuit after which there are no more; of large circuits.
+const PASSES: [usize; 2] = [6, 1];
+
+/// Gates from which on a circuit is large: a pass takes seconds.
+const LARGE: usize = 400;
 
 /// Channels of a window's circuit: nine inputs each.
 const CHANNELS: usize = MAX_LEAVES.div_ceil(9);
@@ -29,17 +36,40 @@ struct Window {
 }
 
 impl HardCircuit {
-    /// Tries a window around every gate, from the last to the first. Never more gates.
-    pub(super) fn by_windows(&self) -> Self {
+    /// Tries a window around every gate, again and again: what was put in the place of a window, even
+    /// where it is no smaller, makes others of the windows around it. Never more gates.
+    pub(in crate::logic) fn by_windows(&self) -> Self {
+        let mut best = self.clone();
+        let mut now = self.clone();
+        let (mut turn, mut idle) = (0, 0);
+        while idle < PASSES[usize::from(best.gates.len() > LARGE)] {
+            now = now.pass_over_windows(turn);
+            turn += 1;
+            idle += 1;
+            if now.gates.len() < best.gates.len() {
+                best = now.clone();
+                idle = 0;
+            }
+        }
+        best
+    }
+
+    /// From the last gate to the first.
+    fn pass_over_windows(&self, turn: u64) -> Self {
+        let patience = Patience {
+            steps: [STEPS, STEPS],
+            pairs: 0,
+            turn,
+        };
         let mut circuit = self.clone();
         let mut at = circuit.gates.len();
         while at > 0 {
             at -= 1;
             let node = (circuit.inputs() + at) as u32;
             if let Some(window) = circuit.window(node)
-                && let Some(smaller) = circuit.improved(&window)
+                && let Some(other) = circuit.improved(&window, patience)
             {
-                circuit = smaller;
+                circuit = other;
                 at = at.min(circuit.gates.len());
             }
         }
@@ -116,8 +146,9 @@ impl HardCircuit {
         below
     }
 
-    /// With a smaller circuit in the place of a window, if there is one.
-    fn improved(&self, window: &Window) -> Option<Self> {
+    /// With another circuit in the place of a window that is no larger, if there is one; in the first pass
+    /// a smaller one.
+    fn improved(&self, window: &Window, patience: Patience) -> Option<Self> {
         let inputs = self.inputs();
         let own = CHANNELS * 9;
         let mut number = vec![None; inputs + self.gates.len()];
@@ -155,8 +186,9 @@ impl HardCircuit {
             .filter_map(|(n, &w)| w.then_some(n))
             .collect();
         part.outputs = wanted.iter().filter_map(|&n| number[n as usize]).collect();
-        let smaller = part.fold(true).prune().resubstitute_within(PATIENCE);
-        if smaller.gates.len() >= part.gates.len() {
+        let smaller = part.fold(true).prune().resubstitute_within(patience);
+        let most = part.gates.len() - usize::from(patience.turn == 0);
+        if smaller.gates.len() > most {
             return None;
         }
         // New gates after all others; then everything in order.
@@ -186,7 +218,8 @@ impl HardCircuit {
             outputs,
             ..*self
         };
-        Some(changed.in_order().fold(true).prune())
+        let changed = changed.in_order().fold(true).prune();
+        (changed.gates.len() <= self.gates.len()).then_some(changed)
     }
 
     /// The gates that outputs need, each after what it reads.

@@ -8,8 +8,9 @@ use crate::Model;
 use crate::logic::BoundaryCondition::Periodic;
 use crate::logic::evaluate::boards_right;
 use crate::logic::gates::{GATES, hardest};
-use crate::logic::rounding::{Grids, Trial, decide, round};
+use crate::logic::rounding::{decide, round};
 use crate::logic::rule::Rule;
+use crate::logic::trial::{Grids, Trial};
 use crate::logic::{BitGrid, HardCircuit, LogicCa, LogicTask, Program};
 use crate::parallel::with_threads;
 use crate::rng::Key;
@@ -17,25 +18,14 @@ use crate::train::{Event, Experiment, Observer, Session, Summary};
 
 /// A trial whose every cell is as a circuit makes it in one step.
 fn grids_of(circuit: &HardCircuit) -> Grids {
-    let size @ [samples, height, width] = [3, 5, 7];
-    let mut start = BitGrid::new(size, circuit.channels, circuit.boundary).unwrap();
+    let mut start = BitGrid::new([3, 5, 7], circuit.channels, circuit.boundary).unwrap();
     start.randomise(&mut Key::new(5).stream());
     let mut end = start.clone();
     end.step(&Program::new(circuit), None);
-    let mut wanted = Vec::new();
-    for sample in 0..samples {
-        for (y, x) in (0..height).flat_map(|y| (0..width).map(move |x| (y, x))) {
-            for c in 0..circuit.channels {
-                wanted.push(([sample, y, x, c], end.get(sample, y, x, c)));
-            }
-        }
-    }
-    Grids {
-        start,
-        steps: 1,
-        fire: None,
-        wanted,
-    }
+    let channels = 0..circuit.channels;
+    channels.fold(Grids::new(&start, 1, None), |grids, c| {
+        grids.want(c, |sample, y, x| end.get(sample, y, x, c))
+    })
 }
 
 /// A circuit, and logits in which both of its outputs were decided wrongly, by a little.
@@ -59,20 +49,20 @@ fn nearly_right() -> (LogicCa, HardCircuit, Vec<f32>) {
 #[test]
 fn gates_that_were_decided_wrongly_by_a_little_are_found() {
     let (model, right, mut params) = nearly_right();
-    let trial = Trial::Grids(grids_of(&right));
-    assert_eq!(trial.wrong(&right), 0);
+    let trial = Trial::Grids(vec![grids_of(&right)]);
+    assert_eq!(trial.wrong_of(&right), 0);
     let largest = HardCircuit::of(&model, &params);
-    assert_eq!(trial.wrong(&largest), trial.count());
+    assert_eq!(trial.wrong_of(&largest), trial.count());
     let key = Key::new(1);
-    let found = round(&model, &params, &trial, key);
+    let found = round(&model, &params, &trial, 1 << 27, key);
     assert_eq!(found.wrong, 0);
     for threads in [1, 2, 7] {
-        let again = with_threads(threads, || round(&model, &params, &trial, key));
+        let again = with_threads(threads, || round(&model, &params, &trial, 1 << 27, key));
         assert_eq!(again, found, "{threads} threads");
     }
     // The circuit that the logits stand for afterwards is the one that was found.
     decide(&mut params, &found.ops);
-    assert_eq!(trial.wrong(&HardCircuit::of(&model, &params)), 0);
+    assert_eq!(trial.wrong_of(&HardCircuit::of(&model, &params)), 0);
     for logits in params.chunks_exact(GATES) {
         let best = usize::from(hardest(logits));
         let others = logits.iter().enumerate().filter(|(i, _)| *i != best);
@@ -82,19 +72,17 @@ fn gates_that_were_decided_wrongly_by_a_little_are_found() {
 
 #[test]
 fn what_is_left_wrong_is_said_and_never_more_than_before() {
-    let (model, right, params) = nearly_right();
-    let mut grids = grids_of(&right);
-    // What no circuit can do: two cells that see the same and should differ.
-    for (place, bit) in &mut grids.wanted {
-        *bit = place[1] % 2 == 0;
-    }
-    grids.start = BitGrid::new([3, 5, 7], 2, Periodic).unwrap();
-    let trial = Trial::Grids(grids);
-    let before = trial.wrong(&HardCircuit::of(&model, &params));
-    let found = round(&model, &params, &trial, Key::new(1));
+    let (model, _, params) = nearly_right();
+    // What no circuit can do: cells that see the same and should differ.
+    let start = BitGrid::new([3, 5, 7], 2, Periodic).unwrap();
+    let grids = Grids::new(&start, 1, None);
+    let grids = (0..2).fold(grids, |grids, c| grids.want(c, |_, y, _| y % 2 == 0));
+    let trial = Trial::Grids(vec![grids]);
+    let before = trial.wrong_of(&HardCircuit::of(&model, &params));
+    let found = round(&model, &params, &trial, 1 << 27, Key::new(1));
     assert!(found.wrong > 0 && found.wrong <= before);
     let ops = HardCircuit::with_ops(&model, &found.ops);
-    assert_eq!(trial.wrong(&ops), found.wrong);
+    assert_eq!(trial.wrong_of(&ops), found.wrong);
 }
 
 #[test]
@@ -110,7 +98,7 @@ fn all_boards_at_once_are_right_as_often_as_board_by_board() {
                 .map(|_| stream.below(GATES) as u8)
                 .collect();
             let circuit = HardCircuit::with_ops(&model, &ops);
-            let right = 512 - Trial::of_rule(rule).wrong(&circuit);
+            let right = 512 - Trial::of_rule(rule).wrong_of(&circuit);
             assert_eq!(right, boards_right(rule, &circuit));
         }
     }

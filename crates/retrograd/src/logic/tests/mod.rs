@@ -4,8 +4,10 @@ mod attempts;
 mod bundles;
 mod gradients;
 mod hard;
+mod penalty;
 mod same_bits;
-mod simplifier;
+pub(in crate::logic) mod simplifier;
+mod thinning;
 
 use super::*;
 use crate::rng::Key;
@@ -24,6 +26,7 @@ pub(super) fn small(boundary: BoundaryCondition, steps: usize, fire_rate: f64) -
         wiring: WiringKind::Unique,
         per_kernel_wiring: false,
         pass_logit: 10.0,
+        gate_penalty: 0.0,
     };
     LogicCa::new(spec, 3).unwrap()
 }

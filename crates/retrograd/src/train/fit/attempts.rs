@@ -9,6 +9,7 @@
 use super::super::{Event, Task};
 use super::Fit;
 use crate::clock::Instant;
+use crate::model::Model;
 use crate::optim::Optimizer;
 use crate::{Error, Result};
 
@@ -19,6 +20,7 @@ impl<T: Task> Fit<'_, T> {
             ("train.stop_when_learned", self.spec.stop_when_learned),
             ("train.restart_after", self.spec.restart_after),
             ("train.round_every", self.spec.round_every),
+            ("train.thin", self.spec.thin.then_some(1)),
         ];
         match asked.into_iter().find_map(|(key, n)| Some((key, n?))) {
             Some((key, got)) if !self.task.judges() => Err(Error::invalid(
@@ -39,9 +41,26 @@ impl<T: Task> Fit<'_, T> {
         {
             return Ok(false);
         }
+        self.thin_if_asked(epoch)?;
         self.progress.learned = true;
         self.observer.event(Event::Learned { epoch });
         Ok(true)
+    }
+
+    /// Looks for a smaller model in the place of the one that has learned, and keeps it as the best.
+    fn thin_if_asked(&mut self, epoch: u64) -> Result<()> {
+        if !self.spec.thin {
+            return Ok(());
+        }
+        let start = Instant::now();
+        if self.task.thin(&mut self.stepper.params, epoch)? {
+            self.best_params.copy_from_slice(&self.stepper.params);
+            self.best_buffers = self.task.model().buffers();
+            self.best_changed = true;
+            self.restart_accelerator()?;
+        }
+        self.progress.evaluating += start.elapsed().as_secs_f64();
+        Ok(())
     }
 
     /// Looks for an exact model near the soft one; says whether there was one. It is evaluated from
@@ -70,9 +89,11 @@ impl<T: Task> Fit<'_, T> {
         };
         let step = self.progress.step;
         let spent = step - self.progress.attempt_step;
-        // What has been right so far is first seen through.
-        let hopeful = self.progress.perfect > 0;
-        if spent < after.saturating_mul(per_epoch) || step >= total || hopeful {
+        let after = after.saturating_mul(per_epoch);
+        // What has been right so far is first seen through, and what is nearly so gets as long again.
+        let loss = self.records.last().map_or(f64::NAN, |r| r.train_loss);
+        let nearly = spent < after.saturating_mul(2) && self.task.hopeful(loss);
+        if spent < after || step >= total || self.progress.perfect > 0 || nearly {
             return Ok(());
         }
         let progress = &mut self.progress;

@@ -346,20 +346,26 @@ fn times(page: &Page) -> String {
         .verification
         .as_ref()
         .map_or(0.0, |v| v.seconds);
-    let parts = [
-        ("data", progress.loading),
-        ("forward and backward", math::max(computing, 0.0)),
-        ("optimizer", progress.updating),
-        ("evaluation", progress.evaluating),
-        ("checkpoints", progress.saving),
-        ("measures and pictures at the end", page.finishing),
-        ("verification", verifying),
-    ];
-    const COLOURS: [&str; 7] = ["--f", "--a", "--c", "--b", "--e", "--d", "--g"];
-    let all: f64 = parts.iter().map(|(_, s)| s).sum();
+    let mut parts = vec![("data", progress.loading, "--f")];
+    // Known apart where steps are made one after the other, on the CPU.
+    let (forward, backward) = (progress.forward, computing - progress.forward);
+    if forward > 0.0 {
+        parts.push(("forward and loss", forward, "--a"));
+        parts.push(("backward", math::max(backward, 0.0), "--h"));
+    } else {
+        parts.push(("forward and backward", math::max(computing, 0.0), "--a"));
+    }
+    parts.extend([
+        ("optimizer", progress.updating, "--c"),
+        ("evaluation", progress.evaluating, "--b"),
+        ("checkpoints", progress.saving, "--e"),
+        ("measures and pictures at the end", page.finishing, "--d"),
+        ("verification", verifying, "--g"),
+    ]);
+    let all: f64 = parts.iter().map(|(_, seconds, _)| seconds).sum();
     let share = |seconds: f64| 100.0 * seconds / math::max(all, f64::MIN_POSITIVE);
     let mut html = String::from("<div class=\"bar\">");
-    for ((name, seconds), colour) in parts.iter().zip(COLOURS) {
+    for (name, seconds, colour) in &parts {
         let _ = write!(
             html,
             "<span style=\"width:{:.3}%;background:var({colour})\" title=\"{name}\"></span>",
@@ -367,7 +373,7 @@ fn times(page: &Page) -> String {
         );
     }
     html.push_str("</div>\n<div class=\"wide\"><table>\n<tr><th></th><th>phase</th><th>seconds</th><th>share</th></tr>\n");
-    for ((name, seconds), colour) in parts.iter().zip(COLOURS) {
+    for (name, seconds, colour) in &parts {
         let _ = writeln!(
             html,
             "<tr><td><i class=\"key\" style=\"background:var({colour})\"></i></td><td>{name}</td>\

@@ -1,10 +1,11 @@
 //! Groups of processes: the same bits whatever their number, for every family, and one end for all.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::Family;
 use crate::group::{self, Group};
+use crate::{Family, parallel};
 
 /// The small model of a family.
 fn model(name: &str) -> Experiment {
@@ -115,6 +116,85 @@ fn grids_of_automata_are_shared() {
 #[test]
 fn texts_of_graph_networks_are_shared() {
     same_for_any_number(&with("text", |train| train.epochs = 1));
+}
+
+/// Shards on threads of their own, whose ranges are complete at different times.
+#[test]
+fn processes_of_several_threads_give_the_bits_of_one() {
+    let experiments = [
+        with("kan", |train| {
+            (train.shards, train.batch, train.epochs) = (Some(8), Some(128), 2);
+        }),
+        with("cnn", |train| train.shards = Some(7)),
+    ];
+    for experiment in &experiments {
+        let alone = said(experiment, &group::Alone).unwrap();
+        for size in [1, 2, 3] {
+            let mut all = group::threads(size, |group| {
+                parallel::with_threads(2, || said(experiment, group).unwrap())
+            });
+            assert!(all.swap_remove(0) == alone, "{}: {size}", experiment.name);
+        }
+    }
+}
+
+/// Counts the sums that go through it.
+struct Counted<'a> {
+    group: &'a dyn Group,
+    sums: AtomicU64,
+}
+
+impl Group for Counted<'_> {
+    fn rank(&self) -> usize {
+        self.group.rank()
+    }
+    fn size(&self) -> usize {
+        self.group.size()
+    }
+    fn gather(&self, own: &[u8]) -> Vec<Vec<u8>> {
+        self.group.gather(own)
+    }
+    fn exchange(&self, send: &[f32], sent: &[usize], received: &mut [f32], counts: &[usize]) {
+        self.sums.fetch_add(1, Ordering::Relaxed);
+        self.group.exchange(send, sent, received, counts);
+    }
+    fn share(&self, all: &mut [f32], counts: &[usize]) {
+        self.group.share(all, counts);
+    }
+    fn broadcast(&self, bytes: &mut Vec<u8>) {
+        self.group.broadcast(bytes);
+    }
+    fn barrier(&self) {
+        self.group.barrier();
+    }
+}
+
+#[test]
+fn gradients_of_later_layers_are_sent_before_those_of_earlier_ones_are_there() {
+    let sums_of_a_step = |experiment: &Experiment| {
+        let counts = group::threads(2, |group| {
+            let sums = AtomicU64::new(0);
+            let counted = Counted { group, sums };
+            let json: serde_json::Value =
+                serde_json::from_str(&said(experiment, &counted).unwrap().0).unwrap();
+            let steps = json["steps"].as_u64().unwrap();
+            (counted.sums.into_inner(), steps)
+        });
+        assert_eq!(counts[0], counts[1]);
+        let (sums, steps) = counts[0];
+        assert!(sums.is_multiple_of(steps), "{sums} sums in {steps} steps");
+        sums / steps
+    };
+    // A layer's gradient is complete when the layer is done.
+    let kan = with("kan", |train| {
+        (train.shards, train.batch, train.epochs) = (Some(4), Some(128), 1);
+    });
+    assert!(sums_of_a_step(&kan) > 1);
+    // The gates of an automaton are the same at all times.
+    let automaton = with("automaton", |train| {
+        (train.shards, train.batch, train.epochs) = (Some(2), Some(4), 2);
+    });
+    assert_eq!(sums_of_a_step(&automaton), 1);
 }
 
 #[test]

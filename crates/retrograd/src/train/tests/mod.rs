@@ -231,7 +231,15 @@ fn state(run: &Path) -> TensorFile {
     let mut file = TensorFile::read(&run.join("checkpoint.safetensors")).unwrap();
     let progress = file.metadata.get_mut("progress").unwrap();
     let mut value: serde_json::Value = serde_json::from_str(progress).unwrap();
-    for time in ["stepping", "loading", "updating", "evaluating", "saving"] {
+    let times = [
+        "stepping",
+        "loading",
+        "forward",
+        "updating",
+        "evaluating",
+        "saving",
+    ];
+    for time in times {
         assert!(value.as_object_mut().unwrap().remove(time).is_some());
     }
     *progress = value.to_string();

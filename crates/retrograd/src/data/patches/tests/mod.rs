@@ -157,6 +157,36 @@ fn a_step_gives_the_same_batch_in_memory_and_streamed_whatever_came_before() {
     assert_ne!(validation.batch(7).unwrap(), &first);
 }
 
+/// A process of several reads its own patches, from memory and from the disk: the others stay zero.
+#[test]
+fn of_a_shared_batch_only_ones_own_patches_are_cut_or_read() {
+    let patches = |budget| {
+        let spec = PatchSpec { budget, ..SPEC };
+        let scene = Scene {
+            input: plane(image(1, 700, 600), Normalisation::IDENTITY),
+            target: Some(plane(image(1, 700, 600), Normalisation::IDENTITY)),
+        };
+        Patches::new(vec![scene], spec, "patches").unwrap()
+    };
+    let pixels = SPEC.size * SPEC.size;
+    for budget in [1 << 30, streaming_budget(&SPEC)] {
+        let (mut whole, mut part) = (patches(budget), patches(budget));
+        part.only(1..3);
+        for step in 0..4 {
+            let (whole, part) = (whole.batch(step).unwrap(), part.batch(step).unwrap());
+            for (whole, part) in [
+                (&whole.inputs, &part.inputs),
+                (&whole.targets, &part.targets),
+            ] {
+                let own = pixels..3 * pixels;
+                assert!(part[own.clone()] == whole[own.clone()], "step {step}");
+                let mut others = part.iter().enumerate().filter(|(i, _)| !own.contains(i));
+                assert!(others.all(|(_, &pixel)| pixel == 0.0), "step {step}");
+            }
+        }
+    }
+}
+
 #[test]
 fn frames_are_averaged_and_normalised_alike_in_memory_and_streamed() {
     let folder = tempfile::tempdir().unwrap();

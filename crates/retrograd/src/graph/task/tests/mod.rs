@@ -1,9 +1,10 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::graph::batch::Features;
 use crate::graph::data::{Split, karate_club};
 use crate::graph::structure::{EdgeRules, Graph};
-use crate::train::{Experiment, Session, Specimen, Task, TrainSpec};
+use crate::train::{Example, Experiment, Session, Specimen, Task, TrainSpec};
 
 fn experiment(name: &str) -> Experiment {
     let path = format!(
@@ -121,6 +122,79 @@ fn graphs_are_shared_by_processes_to_the_same_bits() {
     for size in 2..=5 {
         assert!(trained(size) == alone, "{size} processes");
     }
+}
+
+/// The club with every other node to train on, in batches of five with a sample around them.
+fn sampled_club(neighbours: &[usize]) -> Result<NodeTask> {
+    let spec: GraphSpec = toml::from_str(
+        "features = 34\nlayers = [{ kind = \"sage\", out = 8 }, { kind = \"relu\" }, \
+         { kind = \"dropout\", p = 0.2 }, { kind = \"gcn\", out = 2 }]",
+    )
+    .unwrap();
+    let mut data = karate_club().unwrap();
+    for (node, split) in data.split.iter_mut().enumerate() {
+        *split = [Split::Train, Split::Test][node % 2];
+    }
+    NodeTask::new(&spec, data)?.sampling(neighbours, 5, 1)
+}
+
+#[test]
+fn sampled_neighbourhoods_are_shared_by_processes_to_the_same_bits_and_learn() {
+    let mut experiment = experiment("karate");
+    experiment.train.epochs = 30;
+    experiment.train.shards = Some(4);
+    experiment.train.clip = Some(1.0);
+    let trained = |size| {
+        let mut all = crate::group::threads(size, |group| {
+            let mut params = Vec::new();
+            let mut session = Session::new(experiment.clone())
+                .in_group(group)
+                .kept_in(&mut params);
+            let summary = session.fit(&mut sampled_club(&[4, 3]).unwrap()).unwrap();
+            drop(session);
+            let bits: Vec<u32> = params.iter().map(|p| p.to_bits()).collect();
+            (summary.to_json()["train_accuracy"].as_f64(), bits)
+        });
+        all.swap_remove(0)
+    };
+    let alone = trained(1);
+    assert!(alone.0 > Some(0.9), "{:?}", alone.0);
+    for size in 2..=4 {
+        assert!(trained(size) == alone, "{size} processes");
+    }
+}
+
+#[test]
+fn a_batch_of_neighbourhoods_has_its_own_nodes_first_and_no_more_neighbours_than_asked() {
+    let mut task = sampled_club(&[2]).unwrap();
+    // 17 nodes to train on, in batches of 5.
+    assert_eq!(task.steps_per_epoch(), 4);
+    assert_eq!((task.samples(0), task.samples(3)), (Some(5), Some(2)));
+    let mut example = None;
+    let mut seen = Vec::new();
+    for step in 0..4 {
+        task.batch(step, &mut example).unwrap();
+        let Some(Example { input, target }) = &example else {
+            panic!("a batch");
+        };
+        let weights = target.weights.as_ref().unwrap();
+        let own = task.samples(step).unwrap();
+        assert_eq!(weights.iter().sum::<f32>(), own as f32);
+        assert!(weights[..own].iter().all(|&w| w == 1.0));
+        let edges = input.graph().targets();
+        for node in 0..own as u32 {
+            assert!(edges.iter().filter(|&&t| t == node).count() <= 2);
+        }
+        // The club's features are one-hot: a row names its node.
+        let Features::Sparse(features) = input.features() else {
+            panic!("sparse");
+        };
+        seen.extend_from_slice(&features.by_row.neighbour[..own]);
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..34).step_by(2).collect::<Vec<u32>>());
+    let none = sampled_club(&[3, 0]).err().unwrap().to_string();
+    assert!(none.contains("neighbours: got [3, 0]"), "{none}");
 }
 
 #[test]
