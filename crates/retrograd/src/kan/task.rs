@@ -43,7 +43,11 @@ pub(crate) fn network_figure(
     x: &[f32],
     preparation: Option<&Preparation>,
 ) -> Option<Figure> {
-    let options = PlotOptions::default();
+    // As many as a page has room for with names that can be read.
+    let options = PlotOptions {
+        edges: 16,
+        ..PlotOptions::default()
+    };
     let names = preparation.map(|preparation| Names::of(preparation, network.output_len()));
     let svg = match names.filter(|names| names.inputs.len() == network.input_len()) {
         Some(names) => plot_named(network, params, x, &options, &names).ok()?,

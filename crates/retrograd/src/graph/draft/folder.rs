@@ -129,11 +129,15 @@ fn scaling(set: &GraphSet) -> [f32; 2] {
     }
 }
 
-/// Ten, or fewer where a class has fewer graphs.
+/// Ten, or fewer where a class has fewer graphs, or where numbers of ten graphs each would be fewer:
+/// R² of two or three says nothing.
 fn folds(set: &GraphSet) -> usize {
+    if !set.targets.is_empty() {
+        return (set.graphs.len() / 10).clamp(3, 10);
+    }
     let count = |class: u32| set.classes.iter().filter(|&&c| c == class).count();
     let rarest = (0..set.class_names.len() as u32).map(count).min();
-    rarest.unwrap_or(set.graphs.len()).clamp(3, 10)
+    rarest.unwrap_or(0).clamp(3, 10)
 }
 
 fn finish(
