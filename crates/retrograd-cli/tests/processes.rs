@@ -264,7 +264,7 @@ mod mpi {
     }
 
     fn wait_for_step(run: &Path, child: &mut Child, after: u64) {
-        let deadline = Instant::now() + Duration::from_secs(50);
+        let deadline = Instant::now() + Duration::from_secs(150);
         while !run.join("checkpoint.safetensors").exists() || step(run) <= after {
             assert!(Instant::now() < deadline, "no step in time");
             if let Some(status) = child.try_wait().unwrap() {

@@ -6,13 +6,13 @@ use std::process::Command;
 use super::parts;
 
 /// `mpirun` with so many processes on this machine, over TCP on the loopback device. What takes
-/// longer than two minutes is ended by `timeout`, and fails.
+/// longer than five minutes is ended by `timeout`, and fails.
 pub fn mpirun(folder: &Path, processes: usize) -> Command {
     let mut command = Command::new("timeout");
     command.current_dir(folder);
     command.args([
         "--signal=KILL",
-        if kills() > 3 { "600" } else { "120" },
+        if kills() > 3 { "600" } else { "300" },
         "mpirun",
         "--oversubscribe",
         "--bind-to",
