@@ -95,7 +95,7 @@ impl Shared {
              {:.0} % hidden",
             bytes as f64 / self.least_bytes(),
             1e6 * seconds,
-            100.0 * (1.0 - waited / seconds).max(0.0),
+            100.0 * (1.0 - waited / seconds).clamp(0.0, 1.0),
         )
     }
 }
@@ -199,7 +199,7 @@ pub fn time_shared(
         }
         // The first steps allocate; rank 0's clock decides for all.
         let seconds = start.elapsed().as_secs_f64() / LEAST as f64;
-        let wanted = (MEASURE.as_secs_f64() / seconds.max(1e-9)) as usize;
+        let wanted = (MEASURE.as_secs_f64() / (seconds + 1e-9)) as usize;
         let mut count = wanted.clamp(LEAST, MOST).to_le_bytes().to_vec();
         group.broadcast(&mut count);
         let count = count.try_into().map_or(LEAST, usize::from_le_bytes);

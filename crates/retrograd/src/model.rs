@@ -127,7 +127,7 @@ impl<T: Send + Sync> Batch<T> for Vec<T> {
 pub type Ready<'a, T> = &'a mut dyn FnMut(Range<usize>, &mut [T], &mut [T]);
 
 /// What is called with a range whose gradient is complete, and the gradient; see
-/// [`Model::backward_telling`].
+/// [`Model::compute_backward_telling`].
 pub type Told<'a, T> = &'a mut dyn FnMut(Range<usize>, &[T]);
 
 /// Numbers that belong to a model and are saved with it, but are not trained (knots, running
@@ -207,10 +207,10 @@ pub trait Model: Send + Sync {
         ready(0..params.len(), params, d_params);
     }
 
-    /// [`Model::backward_then`] with parameters that stay as they are, and may be read by others
+    /// [`Model::compute_backward_then`] with parameters that stay as they are, and may be read by others
     /// meanwhile: `told(range, d_params)` is called for the same ranges in the same order. For
     /// gradients that are sent to other processes while those of earlier layers are computed.
-    fn backward_telling<T: Scalar>(
+    fn compute_backward_telling<T: Scalar>(
         &self,
         params: &[T],
         input: &Self::Input<T>,
@@ -221,7 +221,7 @@ pub trait Model: Send + Sync {
         told: Told<'_, T>,
     ) {
         let grads = Grads::params(d_params);
-        self.backward(params, input, pass, tape, d_output, grads);
+        self.compute_backward(params, input, pass, tape, d_output, grads);
         told(0..params.len(), d_params);
     }
 

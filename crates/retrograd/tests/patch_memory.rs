@@ -53,7 +53,7 @@ fn a_data_set_of_ten_budgets_streams_within_the_budget() {
     let spool = Spool::new().unwrap();
     let scenes = sources
         .iter()
-        .flat_map(|s| Method::Noise2noise.open(s, &spool).unwrap())
+        .flat_map(|s| Method::Noise2noise.open(s, 1, &spool).unwrap())
         .collect();
     let spec = PatchSpec {
         size: 256,

@@ -326,7 +326,7 @@ impl Model for GraphNetwork {
             .backward_then(params, input, pass, tape, d_output, d_params, ready);
     }
 
-    fn backward_telling<T: Scalar>(
+    fn compute_backward_telling<T: Scalar>(
         &self,
         params: &[T],
         batch: &GraphBatch<T>,
@@ -338,7 +338,7 @@ impl Model for GraphNetwork {
     ) {
         let input = Input::of_graphs(batch);
         self.layers()
-            .backward_telling(params, input, pass, tape, d_output, d_params, told);
+            .compute_backward_telling(params, input, pass, tape, d_output, d_params, told);
     }
 
     fn plan_text(&self) -> String {

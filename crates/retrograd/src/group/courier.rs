@@ -61,6 +61,11 @@ pub(crate) struct Courier<'a> {
     back: Mutex<Back>,
 }
 
+/// Ranges of the flat vector that are added together.
+type Ranges = Vec<Range<usize>>;
+/// They, and their sum.
+type Summed = (Ranges, Vec<f32>);
+
 /// Where jobs go.
 enum Post {
     /// Done when somebody waits for them.
@@ -72,7 +77,7 @@ enum Post {
 #[derive(Default)]
 struct Back {
     met: VecDeque<Result<Vec<Vec<u8>>>>,
-    summed: Vec<(Vec<Range<usize>>, Option<Vec<f32>>)>,
+    summed: Vec<(Ranges, Option<Vec<f32>>)>,
     expected: usize,
     exchanged: Exchanged,
 }
@@ -142,7 +147,7 @@ impl<'a> Courier<'a> {
     }
 
     /// Waits for what was posted: the meeting, and the sums that were made.
-    pub fn finish(&self) -> (Result<Vec<Vec<u8>>>, Vec<(Vec<Range<usize>>, Vec<f32>)>) {
+    pub fn finish(&self) -> (Result<Vec<Vec<u8>>>, Vec<Summed>) {
         self.wait();
         let mut back = lock(&self.back);
         let met = back.met.pop_back().expect("a step has a meeting");

@@ -90,9 +90,8 @@ impl Pending {
         memory.resize(range.len(), 0.0);
         let parallel = range.len() > 2 * PIECE;
         parallel::for_each_chunk(&mut memory, PIECE, parallel, |piece, sum| {
-            let mut sums = sum.chunks_mut(BLOCK);
             let mut start = range.start + piece * PIECE;
-            while let Some(sum) = sums.next() {
+            for sum in sum.chunks_mut(BLOCK) {
                 let at = start..start + sum.len();
                 start = at.end;
                 tree_sum(root, &|node| Some(&of(node)?[at.clone()]), sum);

@@ -301,7 +301,7 @@ impl Model for Network {
             .backward_then(params, input, pass, tape, d_output, d_params, ready);
     }
 
-    fn backward_telling<T: Scalar>(
+    fn compute_backward_telling<T: Scalar>(
         &self,
         params: &[T],
         input: &Vec<T>,
@@ -313,7 +313,7 @@ impl Model for Network {
     ) {
         let input = self.input(input);
         self.layers()
-            .backward_telling(params, input, pass, tape, d_output, d_params, told);
+            .compute_backward_telling(params, input, pass, tape, d_output, d_params, told);
     }
 
     fn penalty<T: Scalar>(&self, params: &[T], d_params: Option<&mut [T]>) -> T {

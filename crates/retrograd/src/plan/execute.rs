@@ -217,8 +217,8 @@ impl Layers<'_> {
     }
 
     /// The same with parameters that stay; see
-    /// [`Model::backward_telling`](crate::Model::backward_telling).
-    pub fn backward_telling<T: Scalar>(
+    /// [`Model::compute_backward_telling`](crate::Model::compute_backward_telling).
+    pub fn compute_backward_telling<T: Scalar>(
         &self,
         params: &[T],
         input: Input<'_, T>,

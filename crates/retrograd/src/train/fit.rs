@@ -387,8 +387,8 @@ impl<'a, T: Task> Fit<'a, T> {
             element: spec.clip_element,
             norm: spec.clip,
         };
-        let native = |a: &Box<dyn Accelerator<T::Model>>| a.mode() == Mode::Native;
-        let native = self.accelerator.as_ref().is_some_and(native);
+        let mode = self.accelerator.as_ref().map(|a| a.mode());
+        let native = mode == Some(Mode::Native);
         if let Some(accelerator) = self.accelerator.as_mut().filter(|_| native)
             && self.shards.is_none()
         {

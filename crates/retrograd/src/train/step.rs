@@ -470,7 +470,7 @@ pub(super) fn gradient_of<M: Model>(
     let value = loss_of(model, params, lesson, memory)?;
     watch.loss(value);
     scale(&mut work.d_output, share);
-    model.backward_telling(
+    model.compute_backward_telling(
         params,
         lesson.input,
         lesson.pass,
@@ -544,7 +544,7 @@ fn differentiate<M: Model>(
             accumulate: add,
         };
         scale(d_output, share);
-        model.backward(params, lesson.input, lesson.pass, tape, d_output, wanted);
+        model.compute_backward(params, lesson.input, lesson.pass, tape, d_output, wanted);
     }
     Ok(value)
 }

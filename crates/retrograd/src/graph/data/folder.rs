@@ -265,11 +265,11 @@ fn missing(truth: &Truth, file: &GraphFile) -> Error {
     }
 }
 
+/// Names and values.
+type Attributes = Vec<(String, String)>;
+
 /// A file's graph with its features, and the graph's own attributes.
-fn read_graph(
-    file: &GraphFile,
-    chosen: Chosen<'_>,
-) -> Result<(GraphBatch<f32>, Vec<(String, String)>)> {
+fn read_graph(file: &GraphFile, chosen: Chosen<'_>) -> Result<(GraphBatch<f32>, Attributes)> {
     let path = &file.path;
     let wrong = |e: Error| Error::file(path, "graph", e);
     if !is_marked(path) {

@@ -159,7 +159,9 @@ impl GraphDataSpec {
             | GraphDataSpec::ContentCites { neighbours, .. }
             | GraphDataSpec::Planetoid { neighbours, .. } => neighbours,
             GraphDataSpec::EdgeList(files) => &files.neighbours,
-            GraphDataSpec::Tudataset { .. } | GraphDataSpec::Text { .. } => &[],
+            GraphDataSpec::Tudataset { .. }
+            | GraphDataSpec::Folder(_)
+            | GraphDataSpec::Text { .. } => &[],
         }
     }
 }

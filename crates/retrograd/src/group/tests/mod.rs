@@ -152,7 +152,7 @@ fn parents_are_the_nodes_whose_children_they_have() {
     for shards in 1..=17 {
         let tree = Tree::new(shards);
         assert_eq!(tree.parent(&(0..shards)), None);
-        let mut nodes = vec![0..shards];
+        let mut nodes: Vec<_> = std::iter::once(0..shards).collect();
         while let Some(node) = nodes.pop() {
             if node.len() > 1 {
                 for child in tree::children(&node) {

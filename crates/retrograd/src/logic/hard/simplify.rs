@@ -128,7 +128,7 @@ impl HardCircuit {
     /// as a count, too. The result is equal to the circuit on all inputs.
     pub fn simplify(&self) -> Self {
         let found = self.shrink();
-        match found.from_count().map(|counted| counted.shrink()) {
+        match found.by_count().map(|counted| counted.shrink()) {
             Some(counted) if counted.gates.len() < found.gates.len() => counted,
             _ => found,
         }

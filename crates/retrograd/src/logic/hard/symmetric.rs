@@ -21,7 +21,7 @@ const BESIDE: usize = 2;
 
 impl HardCircuit {
     /// The circuit rebuilt, where it has one output and counts enough of its inputs. It may be larger.
-    pub(in crate::logic) fn from_count(&self) -> Option<Self> {
+    pub(in crate::logic) fn by_count(&self) -> Option<Self> {
         let used = self.inputs_that_matter();
         let [output] = self.outputs[..] else {
             return None;

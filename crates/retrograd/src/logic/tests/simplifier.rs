@@ -206,7 +206,7 @@ fn drawings_show_every_gate_once_and_overviews_every_depth() {
             (x, numbers.nth(1).unwrap().parse().unwrap())
         })
         .collect();
-    let mut read = vec![false; 18];
+    let mut read = [false; 18];
     for gate in &circuit.gates {
         for node in [gate.a, gate.b]
             .map(|n| n as usize)
@@ -270,7 +270,7 @@ fn what_is_rebuilt_from_a_count_is_equal_in_every_row() {
                 values[(count + (counted + 1) * (row >> counted)) as usize]
             });
             let small = circuit.fold(true).prune();
-            let Some(made) = small.from_count() else {
+            let Some(made) = small.by_count() else {
                 continue;
             };
             made.check().unwrap();

@@ -119,7 +119,7 @@ impl Attributes {
 
     fn number(&self, path: &Path, of: &str, name: &str, row: usize) -> Result<f64> {
         let text = self.get(name, row);
-        let number = text.and_then(|t| number(t));
+        let number = text.and_then(number);
         number.ok_or_else(|| {
             let place = format!("attribute {} of {of} {row}", quote(name));
             let got = text.map_or("nothing".to_string(), |t| format!("got {}", quote(t)));
