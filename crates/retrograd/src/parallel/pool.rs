@@ -96,6 +96,10 @@ pub(super) fn build(
     threads: usize,
     start: impl Fn(ThreadBuilder) -> io::Result<JoinHandle<()>>,
 ) -> Option<ThreadPool> {
+    // There are none: nothing was refused, and nothing has to be said.
+    if cfg!(target_family = "wasm") {
+        return None;
+    }
     let mut wanted = threads.min(room_for_stacks().max(1));
     if wanted < threads {
         say_fewer(
