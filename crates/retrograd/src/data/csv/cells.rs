@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::text::{Problem, Rows};
+use crate::parallel;
 
 /// The text of a table and where its cells are.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +48,19 @@ impl Ends {
         fits
     }
 
+    /// Takes over the ends of rows that follow.
+    fn append(&mut self, other: &mut Ends) {
+        if let (Ends::Short(short), Ends::Long(_)) = (&*self, &*other) {
+            *self = Ends::Long(short.iter().map(|&e| e.into()).collect());
+        }
+        match (self, other) {
+            (Ends::Short(all), Ends::Short(more)) => all.append(more),
+            (Ends::Long(all), Ends::Long(more)) => all.append(more),
+            (Ends::Long(all), Ends::Short(more)) => all.extend(more.iter().map(|&e| u32::from(e))),
+            (Ends::Short(_), Ends::Long(_)) => unreachable!("made long above"),
+        }
+    }
+
     fn reserve(&mut self, more: usize) {
         match self {
             Ends::Short(short) => short.reserve_exact(more),
@@ -66,8 +80,52 @@ impl Cells {
     /// Finds the cells of a text. Every record has as many fields as the first: one that doesn't is
     /// an error that names its line.
     pub fn find(content: String, separator: u8) -> Result<Self, (String, String)> {
+        let found = Self::in_pieces(&content, separator);
+        let mut cells = match found {
+            Some(cells) => cells,
+            None => Self::within(&content, separator)?,
+        };
+        cells.content = content;
+        Ok(cells)
+    }
+
+    /// A long text without quotes cut at line breaks, its pieces looked at side by side; nothing where
+    /// one of them is wrong: the whole, in order, says how.
+    fn in_pieces(content: &str, separator: u8) -> Option<Self> {
+        if content.len() < 2 * PIECE || content.as_bytes().contains(&b'"') {
+            return None;
+        }
+        let mut pieces = Vec::new();
+        let mut from = 0;
+        while from < content.len() {
+            let rest = &content.as_bytes()[from..];
+            let after = rest.iter().skip(PIECE).position(|&b| b == b'\n');
+            let to = after.map_or(content.len(), |at| from + PIECE + at + 1);
+            pieces.push((from, &content[from..to], None));
+            from = to;
+        }
+        parallel::for_each_mut(&mut pieces, true, |_, (_, text, found)| {
+            *found = Self::within(text, separator).ok();
+        });
+        let mut all = Cells::default();
+        for (from, _, found) in pieces {
+            let mut piece = found?;
+            if all.starts.is_empty() {
+                all.width = piece.width;
+            } else if piece.rows() > 0 && piece.width != all.width {
+                return None;
+            }
+            all.starts
+                .extend(piece.starts.iter().map(|start| start + from));
+            all.ends.append(&mut piece.ends);
+        }
+        Some(all)
+    }
+
+    /// The places of a text's cells, without the text.
+    fn within(content: &str, separator: u8) -> Result<Self, (String, String)> {
         let mut cells = Cells::default();
-        let mut rows = Rows::new(&content, separator);
+        let mut rows = Rows::new(content, separator);
         let mut ends = Vec::new();
         let mut first_line = 1;
         let place =
@@ -97,7 +155,6 @@ impl Cells {
             }
             cells.starts.push(record.start);
         }
-        cells.content = content;
         Ok(cells)
     }
 
@@ -177,5 +234,36 @@ impl Cells {
     }
 }
 
+/// The bytes of a piece of a long text: a few milliseconds' work.
+const PIECE: usize = 1 << 22;
 /// Rows after which memory for the others is taken.
 const ESTIMATED: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_a_long_text_give_the_cells_of_the_whole() {
+        let row = |i: usize| format!("{i},{},b{}\r\n", i as f64 / 7.0, "x".repeat(i % 50));
+        let mut text: String = (0..300_000).map(row).collect();
+        assert!(text.len() > 2 * PIECE);
+        for long in [false, true] {
+            if long {
+                // A row of more than 64 KiB, in the last piece alone.
+                text += &format!("1,2,{}\n", "y".repeat(70_000));
+            }
+            let whole = Cells::within(&text, b',').unwrap();
+            let pieces = Cells::in_pieces(&text, b',').unwrap();
+            assert_eq!((pieces.width, &pieces.starts), (whole.width, &whole.starts));
+            let at = |cells: &Cells, i: usize| cells.ends.at(i);
+            let cells = whole.rows() * whole.width;
+            assert!((0..cells).all(|i| at(&pieces, i) == at(&whole, i)));
+        }
+        // What is wrong is said by its line, wherever it stands.
+        text += "1,2\n";
+        let (place, problem) = Cells::find(text, b',').unwrap_err();
+        assert_eq!(place, "line 300002");
+        assert!(problem.contains("got 2 fields, needs 3"), "{problem}");
+    }
+}

@@ -95,6 +95,11 @@ impl Reading {
     /// A cell as a number, which may be infinite; none if it is text. A sign of currency or of per
     /// cent is left off (`12 %` is 12), and so are marks between thousands.
     pub fn number(&self, cell: &str) -> Option<f64> {
+        if self.decimal == '.'
+            && let Some(number) = number::plain(cell)
+        {
+            return Some(number);
+        }
         // Spelled-out NaN is a missing value or a text, never a number.
         let plain = match self.decimal {
             ',' if cell.contains('.') => None,
@@ -174,7 +179,7 @@ impl Kind {
 }
 
 /// Different texts that a summary counts; one more stands for all more.
-pub(crate) const MAX_DISTINCT: usize = 100_000;
+pub(crate) const MAX_DISTINCT: usize = 10_000;
 
 /// What a column holds: enough to choose how to use it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -183,7 +188,7 @@ pub struct ColumnSummary {
     pub kind: Kind,
     /// Cells without a value.
     pub missing: usize,
-    /// Different texts among the others; 100,001 for more than 100,000.
+    /// Different texts among the others; 10,001 for more than 10,000.
     pub distinct: usize,
     /// The smallest and the largest number, where there are numbers.
     pub range: Option<(f64, f64)>,

@@ -1,5 +1,39 @@
 //! Numbers as people write them: `$1,234.50`, `12.5 %`, `1 234,5 €`.
 
+/// Powers of ten that are exact in f64, as many as a plain number has digits after its point.
+const POWERS: [f64; 18] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
+    1e17,
+];
+
+/// A number of digits and perhaps a point and a minus: what most cells hold, several times as fast as
+/// the general way and to the same bits: both whole number and power of ten are exact, so the
+/// division rounds once. None for everything else, numbers among it.
+pub(super) fn plain(cell: &str) -> Option<f64> {
+    let (negative, digits) = match cell.as_bytes() {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    if digits.len() > POWERS.len() {
+        return None;
+    }
+    let (mut whole, mut point) = (0_u64, None);
+    for (i, &b) in digits.iter().enumerate() {
+        match b {
+            b'0'..=b'9' => whole = whole * 10 + u64::from(b - b'0'),
+            b'.' if point.is_none() => point = Some(i),
+            _ => return None,
+        }
+    }
+    let after = point.map_or(0, |at| digits.len() - 1 - at);
+    let none = digits.len() == usize::from(point.is_some());
+    if none || whole > 1 << 53 {
+        return None;
+    }
+    let value = whole as f64 / POWERS[after];
+    Some(if negative { -value } else { value })
+}
+
 const SIGNS: [char; 10] = ['$', '€', '£', '¥', '₹', '₽', '₩', '¢', '%', '‰'];
 
 /// The number in a cell with a sign of currency or of per cent, or with marks between thousands; none
@@ -66,7 +100,53 @@ pub(super) fn decorated(cell: &str, decimal: char, grouped: bool) -> Option<f64>
 
 #[cfg(test)]
 mod tests {
-    use super::decorated;
+    use super::{decorated, plain};
+
+    #[test]
+    fn plain_numbers_have_the_bits_of_the_general_way() {
+        let mut stream = crate::rng::Key::new(0).purpose("plain numbers").stream();
+        let mut seen = 0;
+        for _ in 0..200_000 {
+            let bits = stream.u64();
+            let whole = bits >> (bits % 60);
+            let digits = (bits >> 7) as usize % 18;
+            let text = match bits % 4 {
+                0 => whole.to_string(),
+                1 => format!("-{}.{}", whole % 1000, whole),
+                2 => format!("{:.digits$}", whole as f64 / 1e9),
+                _ => format!(".{whole}"),
+            };
+            if let Some(value) = plain(&text) {
+                seen += 1;
+                let exact: f64 = text.parse().unwrap();
+                assert_eq!(value.to_bits(), exact.to_bits(), "{text}");
+            }
+        }
+        assert!(seen > 50_000, "{seen}");
+        for text in ["5.", ".5", "-0", "007", "9007199254740992"] {
+            let exact: f64 = text.parse().unwrap();
+            assert_eq!(
+                plain(text).map(f64::to_bits),
+                Some(exact.to_bits()),
+                "{text}"
+            );
+        }
+        for text in [
+            "",
+            "-",
+            ".",
+            "-.",
+            "+5",
+            "1e5",
+            "1.2.3",
+            " 1",
+            "1,5",
+            "9007199254740993",
+            "٣",
+        ] {
+            assert_eq!(plain(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn currencies_percentages_and_thousands_are_numbers() {

@@ -68,9 +68,9 @@ fn graphml_and_gml_say_the_same_about_the_same_graph() {
         assert_eq!(data.class_names, ["A & B", "C"]);
         assert_eq!(data.classes[..2], [0, 1]);
         assert_eq!(data.split[2], crate::graph::data::Split::None);
-        // Age, blue, red.
+        // Age, blue, red; the weights of the edges follow.
         let expected = [31.0, 0.0, 1.0, 7.0, 1.0, 0.0, 52.0, 0.0, 1.0];
-        assert_eq!(crate::Batch::values(&data.batch), expected);
+        assert_eq!(crate::Batch::values(&data.batch)[..9], expected);
         // Both ways, as neither says that edges are directed.
         assert_eq!(data.batch.graph().edges(), 4);
         assert_eq!(data.batch.edge_weights().unwrap(), [0.5, 2.0, 0.5, 2.0]);
@@ -132,7 +132,7 @@ fn mistakes_are_named_by_their_lines() {
     gml("source 0", "", &["line 12", "source"]);
     gml("graph [", "graf [", &["no graph"]);
     gml("y 2.0 ]", "y 2.0 ", &["no end"]);
-    gml("label \"ann\"", "label \"ann", &["line"]);
+    gml("team \"C\" ]", "team \"C ]", &["line 11", "no end"]);
     gml("weight 2 ]", "weight ]", &["line 13", "\"weight\""]);
     says(
         "deep.gml",
