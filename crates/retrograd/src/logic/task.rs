@@ -34,6 +34,9 @@ const THINNINGS: u64 = 2;
 /// Larger grids that a circuit with fewer gates is tried on at a time.
 const GROWN: u64 = 3;
 
+/// Batches of the last epochs that it must get right, too.
+const BATCHES: u64 = 40;
+
 /// Trials from other starts that a circuit with fewer gates must pass.
 const FRESH: u64 = 4;
 
@@ -188,6 +191,26 @@ impl LogicTask {
             }
         }
         Ok(true)
+    }
+
+    /// Whether a circuit gets nothing wrong on the batches of the last epochs.
+    fn right_on_batches(&mut self, ops: &[u8], epoch: u64) -> bool {
+        let program = Program::new(&HardCircuit::with_ops(&self.model, ops));
+        let mut right = true;
+        // The last one is what it was when it ends.
+        for step in epoch.saturating_sub(BATCHES)..epoch {
+            self.draw(step);
+            self.grid.load(&self.start);
+            let [height, width] = self.data.grid;
+            for t in 0..self.model.spec().steps {
+                let cells = t * height * width..(t + 1) * height * width;
+                let fire = self.fire.as_ref().map(|f| &f[cells]);
+                self.grid.step(&program, fire);
+            }
+            right &= self.hard_loss() == 0;
+        }
+        self.drawn = None;
+        right
     }
 
     /// Whether a circuit in which nothing is wrong does what it is for on other grids, too.
@@ -505,7 +528,9 @@ impl Task for LogicTask {
             let trial = self.thinning_trial(key.index(0))?;
             let found = thinning::thin(&self.model, ops.clone(), &trial, key.index(1));
             for fewer in found.iter().rev() {
-                if self.stands_elsewhere(fewer, key.index(2))? {
+                if self.right_on_batches(fewer, epoch)
+                    && self.stands_elsewhere(fewer, key.index(2))?
+                {
                     rounding::decide(params, fewer);
                     return Ok(true);
                 }

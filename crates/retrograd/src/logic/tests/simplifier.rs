@@ -33,6 +33,15 @@ pub(in crate::logic) fn random_circuit(channels: usize, gates: usize, seed: u64)
     }
 }
 
+/// The same of gates that need both inputs alone: little of it folds away.
+fn lasting_circuit(channels: usize, gates: usize, seed: u64) -> HardCircuit {
+    let mut circuit = random_circuit(channels, gates, seed);
+    for gate in &mut circuit.gates {
+        gate.op = [1, 2, 4, 6, 7, 8, 9, 11, 13, 14][usize::from(gate.op) % 10];
+    }
+    circuit
+}
+
 /// All outputs, 64 cells at a time.
 fn outputs(circuit: &HardCircuit, inputs: &[u64]) -> Vec<u64> {
     let mut nodes = inputs.to_vec();
@@ -136,7 +145,7 @@ fn circuits_of_up_to_16_inputs_are_equal_in_every_row() {
 #[test]
 fn circuits_that_are_equal_where_they_are_reached_go_the_same_way() {
     for seed in [20, 21, 22] {
-        let circuit = random_circuit(3, 120, seed);
+        let circuit = lasting_circuit(3, 120, seed);
         let mut start = BitGrid::new([1, 6, 7], 3, Zero).unwrap();
         start.set(0, 3, 3, seed as usize % 3, true);
         let steps = 5;
@@ -194,7 +203,7 @@ fn every_rule_of_folding_holds_for_all_inputs() {
 /// Gate by gate up to 200, each box in a place of its own; beyond that by depth and channel.
 #[test]
 fn drawings_show_every_gate_once_and_overviews_every_depth() {
-    let circuit = random_circuit(2, 150, 30).fold(true).prune();
+    let circuit = lasting_circuit(2, 150, 30).fold(true).prune();
     assert!((20..=200).contains(&circuit.gates.len()));
     let svg = circuit.to_svg();
     let boxes: Vec<(f64, f64)> = svg
@@ -207,7 +216,7 @@ fn drawings_show_every_gate_once_and_overviews_every_depth() {
         })
         .collect();
     let mut read = [false; 18];
-    for gate in &circuit.gates {
+    for gate in circuit.gates.iter().filter(|g| !matches!(g.op, 0 | 15)) {
         for node in [gate.a, gate.b]
             .map(|n| n as usize)
             .into_iter()
@@ -224,7 +233,7 @@ fn drawings_show_every_gate_once_and_overviews_every_depth() {
             assert!(a.0 != b.0 || (a.1 - b.1).abs() > 13.0, "{a:?} {b:?}");
         }
     }
-    let large = random_circuit(12, 900, 31).fold(true).prune();
+    let large = lasting_circuit(12, 900, 31).fold(true).prune();
     assert!(large.gates.len() > 200);
     let svg = large.to_svg();
     assert!(svg.contains(&format!("{} gates by depth", large.gates.len())));
@@ -296,7 +305,8 @@ fn life_is_found_to_be_a_count() {
         let alive = row >> 4 & 1 == 1;
         rule.lives(alive, (row.count_ones() - u32::from(alive)) as usize)
     });
-    let small = circuit.simplify();
+    let counted = circuit.fold(true).prune().from_count().unwrap();
+    let small = counted.simplify();
     assert_eq!(crate::logic::evaluate::boards_right(rule, &small), 512);
     assert!(small.gates.len() <= 27, "{}", small.gates.len());
 }
