@@ -305,7 +305,7 @@ fn life_is_found_to_be_a_count() {
         let alive = row >> 4 & 1 == 1;
         rule.lives(alive, (row.count_ones() - u32::from(alive)) as usize)
     });
-    let counted = circuit.fold(true).prune().from_count().unwrap();
+    let counted = circuit.fold(true).prune().by_count().unwrap();
     let small = counted.simplify();
     assert_eq!(crate::logic::evaluate::boards_right(rule, &small), 512);
     assert!(small.gates.len() <= 27, "{}", small.gates.len());
