@@ -50,7 +50,14 @@ pub fn state(run: &Path) -> TensorFile {
     let mut file = TensorFile::read(&run.join("checkpoint.safetensors")).unwrap();
     let progress = file.metadata.get_mut("progress").unwrap();
     let mut value: serde_json::Value = serde_json::from_str(progress).unwrap();
-    for time in ["stepping", "loading", "updating", "evaluating", "saving"] {
+    for time in [
+        "stepping",
+        "loading",
+        "forward",
+        "updating",
+        "evaluating",
+        "saving",
+    ] {
         assert!(value.as_object_mut().unwrap().remove(time).is_some());
     }
     *progress = value.to_string();
