@@ -277,7 +277,8 @@ pub fn evaluations(
             figures.insert(name, json!(grown.wrong));
             if grown.size != 64 {
                 let mut large = player(64, rate, 4)?;
-                large.steps(grown.steps);
+                // As many steps for the same way.
+                large.steps((grown.steps * 64).div_ceil(grown.size));
                 figures.insert("cells_wrong_at_64".into(), json!(large.wrong(goal)));
             }
             figures.insert("cells_wrong_damaged".into(), json!(grown.damaged));

@@ -13,7 +13,7 @@ use crate::train::step::Watch;
 /// calls that send it take to begin (some 10 µs each over TCP on one machine, `retrograd bench
 /// mpi-meeting`). Sums are elementwise: results don't depend on it, and tests have pieces at all with
 /// less.
-const BUCKET: usize = if cfg!(test) { 64 } else { 1 << 16 };
+const BUCKET: usize = if cfg!(test) { 32 } else { 1 << 16 };
 
 /// What a shard says of its batch: the loss, the sum of its weights, and whether targets have any.
 #[derive(Clone, Copy, Default)]
