@@ -220,8 +220,15 @@ impl LogicTask {
         }
         let key = Key::new(self.seed).purpose("stands").step(epoch);
         let circuit = circuit.fold(true).prune();
-        let grown = Grown::new(self.model.spec(), &self.data, &circuit, key)?;
-        Ok(grown.wrong == 0 && grown.healed == 0)
+        let spec = self.model.spec();
+        let size = Grown::size_in_haste(spec);
+        for again in 0..FRESH {
+            let grown = Grown::on(size, spec, &self.data, &circuit, key.index(again))?;
+            if grown.wrong + grown.healed > 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Runs the hard automaton from the last batch's start; its program is made anew only when a
