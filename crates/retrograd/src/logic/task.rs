@@ -37,6 +37,11 @@ const GROWN: u64 = 3;
 /// Batches of the last epochs that it must get right, too.
 const BATCHES: u64 = 40;
 
+/// Larger boards that a checkerboard must grow and heal on before it has learned. Where cells fire by
+/// chance a few show less: one circuit left four cells wrong on a board after five without any.
+const BOARDS: u64 = 4;
+const BOARDS_BY_CHANCE: u64 = 32;
+
 /// Trials from other starts that a circuit with fewer gates must pass.
 const FRESH: u64 = 4;
 
@@ -222,7 +227,11 @@ impl LogicTask {
         let circuit = circuit.fold(true).prune();
         let spec = self.model.spec();
         let size = Grown::size_in_haste(spec);
-        for again in 0..FRESH {
+        let boards = match spec.fire_rate < 1.0 {
+            true => BOARDS_BY_CHANCE,
+            false => BOARDS,
+        };
+        for again in 0..boards {
             let grown = Grown::on(size, spec, &self.data, &circuit, key.index(again))?;
             if grown.wrong + grown.healed > 0 {
                 return Ok(false);
@@ -537,6 +546,7 @@ impl Task for LogicTask {
             for fewer in found.iter().rev() {
                 if self.right_on_batches(fewer, epoch)
                     && self.stands_elsewhere(fewer, key.index(2))?
+                    && self.stands(&HardCircuit::with_ops(&self.model, fewer), epoch)?
                 {
                     rounding::decide(params, fewer);
                     return Ok(true);
