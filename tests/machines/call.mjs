@@ -1,9 +1,10 @@
-// node call.mjs ENGINE.wasm: asks the engine for what standard input says, as JSON, and prints its answer
-// with the milliseconds that it took.
+// node call.mjs ENGINE.wasm [FOLDER]: asks the engine for what standard input says, as JSON, and prints its
+// answer with the milliseconds that it took. FOLDER is what the engine has for files.
 import { readFileSync } from "node:fs";
 import { WASI } from "node:wasi";
 
-const wasi = new WASI({ version: "preview1" });
+const preopens = process.argv[3] ? { "/": process.argv[3] } : {};
+const wasi = new WASI({ version: "preview1", preopens });
 const imports = { ...wasi.getImportObject(), retrograd: { event: () => 0 } };
 const { instance } = await WebAssembly.instantiate(readFileSync(process.argv[2]), imports);
 wasi.initialize(instance);

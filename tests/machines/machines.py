@@ -17,9 +17,15 @@ def need(*packages):
     subprocess.run([ROOT / "tests/debian-packages", *packages], check=True)
 
 
-def call_wasm(module, request):
-    """What the engine answers in Node."""
-    command = ["node", "--no-warnings", HERE / "call.mjs", module]
+def node():
+    if not shutil.which("node"):
+        need("nodejs")
+    return "node"
+
+
+def call_wasm(module, request, *folder):
+    """What the engine answers in Node; the folder is what it has for files."""
+    command = [node(), "--no-warnings", HERE / "call.mjs", module, *folder]
     done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{module}: {request}\n{done.stdout}{done.stderr}")
@@ -36,8 +42,6 @@ def built(target):
 
 def engines():
     """The engine as WebAssembly, without vectors and with them."""
-    if not shutil.which("node"):
-        need("nodejs")
     return built("wasm")
 
 

@@ -1,0 +1,128 @@
+//! Digests of very many multiply-adds, by the processor and by the library's emulation.
+
+#[path = "../../../../crates/retrograd/src/simd/fused.rs"]
+#[allow(dead_code, unexpected_cfgs, reason = "the library's file, alone")]
+mod fused;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+#[path = "../../../../crates/retrograd/src/simd/fused_simd128.rs"]
+mod fused_simd128;
+
+use fearless_simd::{Level, f32x8, f32x16, prelude::*};
+use fused::Fused;
+
+/// A stream of numbers (xorshift64*).
+struct Stream(u64);
+
+impl Stream {
+    fn next(&mut self) -> u32 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+    }
+
+    /// A number with few or many digits and an exponent of that range.
+    fn number(&mut self, least: u32, range: u32) -> f32 {
+        let bits = self.next();
+        let digits = match bits & 3 {
+            0 => bits >> 9,
+            1 => (bits >> 9) & 0x7f_f000,
+            2 => (bits >> 9) & 0xfff,
+            _ => 0x7f_ffff ^ (bits >> 27),
+        };
+        let exponent = (least + self.next() % range).min(255);
+        f32::from_bits((bits & 4) << 29 | exponent << 23 | digits)
+    }
+
+    /// Sums that are half way between two f32 or nearly, large and small ones, all kinds, any bits.
+    fn triple(&mut self) -> [f32; 3] {
+        match self.next() % 6 {
+            0 => [(120, 14), (120, 14), (110, 30)].map(|(l, r)| self.number(l, r)),
+            1 => [(50, 30), (60, 30), (0, 40)].map(|(l, r)| self.number(l, r)),
+            2 => [(180, 30), (190, 30), (230, 25)].map(|(l, r)| self.number(l, r)),
+            3 => [(0, 256), (0, 256), (0, 256)].map(|(l, r)| self.number(l, r)),
+            4 => {
+                // A subnormal number and about half the distance to the next one.
+                let first = 20 + self.next() % 64;
+                let c = f32::from_bits(self.next() & 0x807f_ffff);
+                let near = |bits: u32| {
+                    if bits & 8 == 0 {
+                        bits & 7
+                    } else {
+                        0x7f_ffff ^ (bits & 7)
+                    }
+                };
+                let (a, b) = (near(self.next()), near(self.next()));
+                let second = 104 - first - self.next() % 2;
+                [
+                    f32::from_bits(first << 23 | a),
+                    f32::from_bits(second << 23 | b),
+                    c,
+                ]
+            }
+            _ => [0; 3].map(|_| f32::from_bits(self.next())),
+        }
+    }
+}
+
+/// Order and bits of results count; a NaN is a NaN.
+fn add(digest: u64, result: f32) -> u64 {
+    let bits = if result.is_nan() {
+        0x7fc0_0000
+    } else {
+        result.to_bits()
+    };
+    (digest ^ u64::from(bits))
+        .wrapping_mul(0x0100_0000_01b3)
+        .rotate_left(17)
+}
+
+/// Of 16 multiply-adds, so many times.
+fn digest(seed: u32, rounds: u32, sixteen: impl Fn([[f32; 16]; 3]) -> [f32; 16]) -> u64 {
+    let mut stream = Stream(u64::from(seed) << 1 | 1);
+    let mut digest = 0xcbf2_9ce4_8422_2325;
+    for _ in 0..rounds {
+        let mut operands = [[0.0; 16]; 3];
+        for lane in 0..16 {
+            let [a, b, c] = stream.triple();
+            [operands[0][lane], operands[1][lane], operands[2][lane]] = [a, b, c];
+        }
+        digest = sixteen(operands).into_iter().fold(digest, add);
+    }
+    digest
+}
+
+/// By the standard library: the processor's instruction, or the C library's function, one as exact as the
+/// other.
+pub fn by_the_machine(seed: u32, rounds: u32) -> u64 {
+    digest(seed, rounds, |[a, b, c]| {
+        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
+    })
+}
+
+/// By the library, on the best instruction set without the fused instruction: vectors of sixteen, and of
+/// eight in their place for every other round.
+#[unsafe(no_mangle)]
+pub extern "C" fn emulated(seed: u32, rounds: u32) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    let level = Level::new()
+        .as_sse2()
+        .map_or(Level::fallback(), Level::Sse2);
+    #[cfg(not(target_arch = "x86_64"))]
+    let level = Level::new();
+    let halves = std::cell::Cell::new(false);
+    digest(seed, rounds, |[a, b, c]| {
+        halves.set(!halves.get());
+        fearless_simd::dispatch!(level, simd => if halves.get() {
+            let half = |i: usize| -> [f32; 8] {
+                let of = |x: &[f32; 16]| f32x8::from_slice(simd, &x[i..i + 8]);
+                of(&a).fma(of(&b), of(&c)).into()
+            };
+            let both = [half(0), half(8)];
+            std::array::from_fn(|i| both[i / 8][i % 8])
+        } else {
+            let of = |x: &[f32; 16]| f32x16::from_slice(simd, x);
+            of(&a).fma(of(&b), of(&c)).into()
+        })
+    })
+}
