@@ -5,6 +5,8 @@
 //! the interpreter's lock. Errors are exceptions with the library's words, and a panic, which would
 //! be a mistake of ours, is one too.
 
+#![warn(clippy::disallowed_methods, clippy::disallowed_types)]
+
 mod convert;
 mod denoise;
 mod engine;

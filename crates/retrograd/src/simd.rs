@@ -11,6 +11,8 @@
 //! NaN.
 
 mod fused;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+mod fused_simd128;
 mod level;
 
 pub use fused::Fused;

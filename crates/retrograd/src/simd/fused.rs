@@ -36,6 +36,12 @@ macro_rules! impl_fused {
                     return self * b + c;
                 }
                 let simd = self.simd;
+                #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+                if let fearless_simd::Level::WasmSimd128(_) = simd.level() {
+                    use super::fused_simd128::{Quarters, emulated};
+                    let sums = emulated(self.quarters(), b.quarters(), c.quarters());
+                    return $vector::of(simd, sums);
+                }
                 let mut sum: [f32; $lanes] = c.into();
                 emulated(&self.into(), &b.into(), &mut sum);
                 $vector::from_slice(simd, &sum)
