@@ -135,6 +135,10 @@ impl Progress {
             }
             self.printed = Some(Instant::now());
         }
+        // Steps tell as much of an epoch that is not evaluated.
+        if matches!(event, Event::EpochEnded { .. }) {
+            return;
+        }
         if let Some((name, more)) = event.to_json() {
             log::event(name, more);
         }
@@ -170,7 +174,11 @@ impl Observer for Progress {
         match event {
             Event::Note(text) => self.line(text),
             Event::Warning(text) => self.warn(text),
-            Event::LongStep | Event::Stepped | Event::Evaluating | Event::Finishing => {}
+            Event::LongStep
+            | Event::Stepped
+            | Event::Evaluating
+            | Event::EpochEnded { .. }
+            | Event::Finishing => {}
             Event::Start {
                 params,
                 step,

@@ -38,6 +38,8 @@ struct Message {
 struct Teller {
     sender: Sender<Message>,
     stepped: Option<Instant>,
+    /// Whether epochs are told that are not evaluated.
+    every_epoch: bool,
 }
 
 impl Teller {
@@ -63,6 +65,9 @@ impl Observer for Teller {
             }
             self.stepped = Some(Instant::now());
         }
+        if matches!(event, Event::EpochEnded { .. }) && !self.every_epoch {
+            return;
+        }
         let Some((kind, mut more)) = event.to_json() else {
             return;
         };
@@ -74,7 +79,7 @@ impl Observer for Teller {
             more.extend(figures);
         }
         // Who is called back may want to stop, or look at the state as it was then.
-        self.tell(kind, more, kind == "epoch");
+        self.tell(kind, more, matches!(kind, "epoch" | "epoch_ended"));
     }
 }
 
@@ -83,6 +88,7 @@ impl Observer for Teller {
 fn attended<R: Send>(
     py: Python<'_>,
     threads: usize,
+    every_epoch: bool,
     on_event: Option<&Py<PyAny>>,
     train: impl FnOnce(&mut Teller, &AtomicBool) -> retrograd::Result<R> + Send,
 ) -> PyResult<R> {
@@ -95,6 +101,7 @@ fn attended<R: Send>(
                 let mut teller = Teller {
                     sender,
                     stepped: None,
+                    every_epoch,
                 };
                 parallel::with_threads(threads, || train(&mut teller, stopped))
             });
@@ -186,7 +193,7 @@ pub fn experiment_json(text: &str, path: PathBuf) -> PyResult<String> {
 
 /// Trains an experiment in a folder; its summary as JSON.
 #[pyfunction]
-#[pyo3(signature = (text, path, base, folder, resume, device, threads, verify, on_event=None))]
+#[pyo3(signature = (text, path, base, folder, resume, device, threads, verify, every_epoch, on_event=None))]
 pub fn train(
     py: Python<'_>,
     text: &str,
@@ -197,6 +204,7 @@ pub fn train(
     device: &str,
     threads: usize,
     verify: bool,
+    every_epoch: bool,
     on_event: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let mut experiment = checked(Experiment::parse(text, path))?;
@@ -205,15 +213,21 @@ pub fn train(
     }
     let placement = placement(device)?;
     let family = checked(Family::find(experiment.family()))?;
-    let summary = attended(py, threads, on_event.as_ref(), |teller, stop| {
-        let session = Session::new(experiment).placed(placement).verified(verify);
-        let session = match resume {
-            true => session.resuming(folder),
-            false => session.in_folder(folder),
-        };
-        let mut session = session.observed_by(teller).stopped_by(stop);
-        family.train(&mut session)
-    })?;
+    let summary = attended(
+        py,
+        threads,
+        every_epoch,
+        on_event.as_ref(),
+        |teller, stop| {
+            let session = Session::new(experiment).placed(placement).verified(verify);
+            let session = match resume {
+                true => session.resuming(folder),
+                false => session.in_folder(folder),
+            };
+            let mut session = session.observed_by(teller).stopped_by(stop);
+            family.train(&mut session)
+        },
+    )?;
     Ok(summary.to_json().to_string())
 }
 
@@ -305,15 +319,16 @@ pub fn fit<'py>(
         None => None,
     };
     let model = network.copy()?;
-    let (summary, params, buffers) = attended(py, threads, on_event.as_ref(), |teller, stop| {
-        let task = NetworkTask::on(&experiment, model, samples, held)?;
-        let mut task = task.with_grid(grid);
-        let mut params = Vec::new();
-        let session = Session::new(experiment).placed(placement);
-        let session = session.observed_by(teller).stopped_by(stop);
-        let summary = session.kept_in(&mut params).fit(&mut task)?;
-        Ok((summary, params, task.model().buffers()))
-    })?;
+    let (summary, params, buffers) =
+        attended(py, threads, false, on_event.as_ref(), |teller, stop| {
+            let task = NetworkTask::on(&experiment, model, samples, held)?;
+            let mut task = task.with_grid(grid);
+            let mut params = Vec::new();
+            let session = Session::new(experiment).placed(placement);
+            let session = session.observed_by(teller).stopped_by(stop);
+            let summary = session.kept_in(&mut params).fit(&mut task)?;
+            Ok((summary, params, task.model().buffers()))
+        })?;
     for buffer in buffers {
         network.engine.set_buffer(&buffer)?;
     }

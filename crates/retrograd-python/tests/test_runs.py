@@ -43,6 +43,35 @@ def test_a_ready_experiment_leaves_a_whole_run(tmp_path):
     assert run.experiment["train"]["epochs"] == 4 and run.family == "network"
 
 
+def test_callbacks_see_every_epoch(tmp_path):
+    """Also those that are not evaluated, with the mean loss since the last evaluation; what is raised
+    there stops the run, and it goes on to the same bits."""
+    seen = []
+    run = retrograd.train("karate", out=tmp_path / "run", epochs=25, verify=False, callback=seen.append)
+    assert [told["epoch"] for told in seen] == list(range(1, 26))
+    evaluated = [told for told in seen if "validation_loss" in told]
+    assert [told["epoch"] for told in evaluated] == run.metrics["epoch"].tolist() == [10, 20, 25]
+    assert [told["train_loss"] for told in evaluated] == run.metrics["train_loss"].tolist()
+    losses = [told["train_loss"] for told in seen]
+    assert len(set(losses)) == 25
+    # An epoch has one step: what the tenth adds to the mean of nine is its own loss.
+    last = 10 * losses[9] - 9 * losses[8]
+    assert losses[10] < last < losses[0]
+
+    def stop(told):
+        if told["epoch"] == 13:
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        retrograd.train("karate", out=tmp_path / "part", epochs=25, verify=False, callback=stop)
+    resumed = []
+    whole = retrograd.train(resume=tmp_path / "part", verify=False, callback=resumed.append)
+    assert [told["epoch"] for told in resumed] == list(range(14, 26))
+    assert resumed[0]["train_loss"] == losses[13]
+    tensors, again = run.tensors(), whole.tensors()
+    assert all(np.array_equal(tensors[name], again[name]) for name in tensors)
+
+
 def test_the_command_and_python_give_the_same_bits(tmp_path):
     retrograd.train("moons", out=tmp_path / "here", epochs=3, n_jobs=1, verify=False)
     command = [sys.executable, "-m", "retrograd", "train", "moons", "--epochs", "3", "-q", "--no-verify"]

@@ -32,19 +32,24 @@ impl Key {
 
     /// The key for a purpose: different words, different streams.
     pub fn purpose(self, name: &str) -> Self {
-        // FNV-1a, so that the stream of a purpose never changes between versions.
-        let purpose = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let purpose = fnv(BASIS, name.as_bytes());
         Key { purpose, ..self }
     }
 
-    /// The key of a step.
+    /// The key of one of several that have steps and indices of their own. A step and an index take the
+    /// place of those before; this one stays, and can be followed by others.
+    pub fn among(self, which: u64) -> Self {
+        let purpose = fnv(self.purpose ^ BASIS, &which.to_le_bytes());
+        Key { purpose, ..self }
+    }
+
+    /// The key of a step; it takes the place of another step.
     pub fn step(self, step: u64) -> Self {
         Key { step, ..self }
     }
 
-    /// The key of one of several of a kind: a layer, a tensor, an epoch's part.
+    /// The key of one of several of a kind: a layer, a tensor, an epoch's part; it takes the place of
+    /// another index.
     pub fn index(self, index: u64) -> Self {
         Key { index, ..self }
     }
@@ -150,6 +155,16 @@ impl Stream {
     }
 }
 
+/// What [`fnv`] starts from.
+const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// FNV-1a, so that the stream of a purpose never changes between versions.
+fn fnv(start: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(start, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,7 +182,16 @@ mod tests {
             Key::new(7).purpose("shuffle"),
             key.step(1),
             key.index(1),
+            key.among(0),
+            key.among(1),
+            key.among(1).among(1),
+            key.among(1).index(1),
         ];
+        for (i, one) in others.iter().enumerate() {
+            for other in &others[..i] {
+                assert_ne!(words(*one), words(*other));
+            }
+        }
         for other in others {
             assert_ne!(words(key), words(other));
         }

@@ -222,6 +222,7 @@ def train(
     device: str,
     threads: int,
     verify: bool,
+    every_epoch: bool,
     on_event: Callable[[str, str], Any] | None = None,
 ) -> str: ...
 def fit(

@@ -115,8 +115,9 @@ def train(
     """Trains an experiment: the name of a ready one, a file that ends in .toml, the text of one, or a
     dict of the same form; with `x` and `y`, arrays in the place of files.
 
-    The run is in the folder `out`, or `runs/NAME`, as the command's are. `callback` is called with
-    the figures of every evaluated epoch; what it raises stops the run, which saves. So does Ctrl-C:
+    The run is in the folder `out`, or `runs/NAME`, as the command's are. `callback` is called after
+    every epoch with its figures: those of the evaluation where there is one (`evaluate_every`), else
+    the mean loss since the last one. What it raises stops the run, which saves. So does Ctrl-C:
     `train(resume=folder)` goes on, to the same bits. `progress` shows a bar, in notebooks with the
     curve; on a terminal and in notebooks by default.
 
@@ -163,12 +164,21 @@ def train(
     def on_event(kind: str, more: str) -> None:
         told = json.loads(more)
         watch(kind, told)
-        if kind == "epoch" and callback is not None:
+        if kind in ("epoch", "epoch_ended") and callback is not None:
             callback(told)
 
     try:
         _retrograd.train(
-            text, name, base, folder, resume is not None, device, _threads(n_jobs), verify, on_event
+            text,
+            name,
+            base,
+            folder,
+            resume is not None,
+            device,
+            _threads(n_jobs),
+            verify,
+            callback is not None,
+            on_event,
         )
     except KeyboardInterrupt:
         raise Interrupted(folder) from None

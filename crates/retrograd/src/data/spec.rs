@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::csv::{Reading, Table, separator_words};
+use super::csv::{ColumnSummary, Reading, Table, separator_words};
 use super::generate::Generate;
 use super::prepare::{
-    Arrays, Missing, Named, Normalise, Preparation, TaskKind, Unknown, sample_classes,
+    Arrays, Missing, Named, Normalise, Preparation, Survey, TaskKind, Unknown, sample_classes,
     training_rows,
 };
 use super::split::{Fold, Parts, Plan, Rule};
@@ -241,7 +241,7 @@ fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>
 /// The share for validation where the experiment says nothing.
 const VALIDATION: f64 = 0.2;
 /// Training rows beyond which statistics that are only looked at come from a part of them.
-const MANY_ROWS: usize = 100_000;
+const MANY_ROWS: usize = 10_000;
 
 /// Data ready for training.
 #[derive(Clone, Debug)]
@@ -365,8 +365,13 @@ impl DataSpec {
 
     /// What training would learn from a table that is read already, and its parts: what
     /// [`DataSpec::load`] does, without the samples. The statistics of numbers are those of some
-    /// 100,000 rows.
-    pub(crate) fn fit(&self, table: Table, seed: u64) -> Result<(Preparation, Parts, Table)> {
+    /// 10,000 rows.
+    pub(crate) fn fit(
+        &self,
+        table: Table,
+        columns: &[ColumnSummary],
+        seed: u64,
+    ) -> Result<(Preparation, Parts, Table)> {
         self.check()?;
         let usable = training_rows(self, &table)?;
         let source = Source::Table(table);
@@ -380,8 +385,8 @@ impl DataSpec {
             rows.collect::<Vec<_>>()
         });
         let (usable, training) = (&usable, &parts.train);
-        let preparation =
-            Preparation::fit_table(self, &table, usable, training, thinned.as_deref())?;
+        let survey = thinned.as_deref().map(|some| Survey { columns, some });
+        let preparation = Preparation::fit_table(self, &table, usable, training, survey)?;
         Ok((preparation, parts, table))
     }
 

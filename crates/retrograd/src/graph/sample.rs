@@ -54,7 +54,7 @@ pub fn sample_neighbours(
             let node = nodes[at] as usize;
             let mut slots: Vec<usize> = rows.range(node).collect();
             if slots.len() > fanout {
-                let mut stream = key.step(round as u64).index(node as u64).stream();
+                let mut stream = key.among(round as u64).among(node as u64).stream();
                 for k in 0..fanout {
                     let other = k + stream.below(slots.len() - k);
                     slots.swap(k, other);
@@ -218,8 +218,10 @@ mod tests {
         assert_eq!(sample.built.graph.edges(), 7);
         let again = sample_neighbours(&star, &[0], &[7, 3], key).unwrap();
         assert_eq!(sample.nodes, again.nodes);
-        let other = sample_neighbours(&star, &[0], &[7, 3], key.step(9).purpose("other")).unwrap();
-        assert_ne!(sample.nodes, other.nodes);
+        for other in [key.step(9), key.index(9), key.purpose("other")] {
+            let other = sample_neighbours(&star, &[0], &[7, 3], other).unwrap();
+            assert_ne!(sample.nodes, other.nodes);
+        }
         assert!(sample_neighbours(&star, &[51], &[1], key).is_err());
         assert!(sample_neighbours(&star, &[1, 1], &[1], key).is_err());
         // Two hops of a ring, everything kept.

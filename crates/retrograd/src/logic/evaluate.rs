@@ -193,14 +193,10 @@ impl Grown {
         }
     }
 
-    /// The same in less time where cells fire by chance: what is right by then on a few boards is right
-    /// at the end on others.
+    /// The same in less time: what is right by then on some boards is right at the end on others.
     pub fn size_in_haste(spec: &LogicSpec) -> [usize; 2] {
         let [size, steps] = Self::size(spec);
-        match spec.fire_rate < 1.0 {
-            true => [size, steps - steps / 10],
-            false => [size, steps],
-        }
+        [size, steps - steps / 10]
     }
 
     fn wound(size: usize) -> [usize; 4] {

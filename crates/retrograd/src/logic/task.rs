@@ -37,10 +37,9 @@ const GROWN: u64 = 3;
 /// Batches of the last epochs that it must get right, too.
 const BATCHES: u64 = 40;
 
-/// Larger boards that a checkerboard must grow and heal on before it has learned. Where cells fire by
-/// chance a few show less: one circuit left four cells wrong on a board after five without any.
-const BOARDS: u64 = 4;
-const BOARDS_BY_CHANCE: u64 = 32;
+/// Larger boards that a checkerboard must grow and heal on before it has learned. A few show little: one
+/// circuit left four cells wrong on a board after five without any, another two on the fifth.
+const BOARDS: u64 = 32;
 
 /// Trials from other starts that a circuit with fewer gates must pass.
 const FRESH: u64 = 4;
@@ -179,8 +178,8 @@ impl LogicTask {
         }
         let mut trial = Trial::of_pattern(spec, &self.data, key)?;
         if self.data.target == Goal::Checkerboard {
-            for again in 2..2 + GROWN {
-                trial.and(Grown::trial(spec, &self.data, key.index(again))?);
+            for again in 0..GROWN {
+                trial.and(Grown::trial(spec, &self.data, key.among(again))?);
             }
         }
         Ok(trial)
@@ -190,7 +189,7 @@ impl LogicTask {
     fn stands_elsewhere(&self, ops: &[u8], key: Key) -> Result<bool> {
         let circuit = HardCircuit::with_ops(&self.model, ops);
         for again in 0..FRESH {
-            let trial = self.thinning_trial(key.index(again))?;
+            let trial = self.thinning_trial(key.among(again))?;
             if trial.wrong_of(&circuit) > 0 {
                 return Ok(false);
             }
@@ -219,7 +218,7 @@ impl LogicTask {
     }
 
     /// Whether a circuit in which nothing is wrong does what it is for on other grids, too.
-    fn stands(&self, circuit: &HardCircuit, epoch: u64) -> Result<bool> {
+    pub(super) fn stands(&self, circuit: &HardCircuit, epoch: u64) -> Result<bool> {
         if self.data.target != Goal::Checkerboard {
             return Ok(true);
         }
@@ -227,12 +226,8 @@ impl LogicTask {
         let circuit = circuit.fold(true).prune();
         let spec = self.model.spec();
         let size = Grown::size_in_haste(spec);
-        let boards = match spec.fire_rate < 1.0 {
-            true => BOARDS_BY_CHANCE,
-            false => BOARDS,
-        };
-        for again in 0..boards {
-            let grown = Grown::on(size, spec, &self.data, &circuit, key.index(again))?;
+        for again in 0..BOARDS {
+            let grown = Grown::on(size, spec, &self.data, &circuit, key.among(again))?;
             if grown.wrong + grown.healed > 0 {
                 return Ok(false);
             }
@@ -540,12 +535,12 @@ impl Task for LogicTask {
         let key = Key::new(self.seed).purpose("thinning").step(epoch);
         let ops: Vec<u8> = params.chunks_exact(GATES).map(hardest).collect();
         for again in 0..THINNINGS {
-            let key = key.index(again);
-            let trial = self.thinning_trial(key.index(0))?;
-            let found = thinning::thin(&self.model, ops.clone(), &trial, key.index(1));
+            let key = key.among(again);
+            let trial = self.thinning_trial(key.among(0))?;
+            let found = thinning::thin(&self.model, ops.clone(), &trial, key.among(1));
             for fewer in found.iter().rev() {
                 if self.right_on_batches(fewer, epoch)
-                    && self.stands_elsewhere(fewer, key.index(2))?
+                    && self.stands_elsewhere(fewer, key.among(2))?
                     && self.stands(&HardCircuit::with_ops(&self.model, fewer), epoch)?
                 {
                     rounding::decide(params, fewer);

@@ -77,7 +77,7 @@ fn table(path: &Path, target: Option<&str>, options: &InitOptions, place: &Place
     };
     // Prepared as the experiment will be: the number of inputs and outputs is what comes out.
     let spec: DataSpec = place.experiment(&parts.text())?.data_as()?;
-    let (preparation, rows, table) = spec.fit(table, 0)?;
+    let (preparation, rows, table) = spec.fit(table, &survey, 0)?;
     parts.shape = Shape::new(
         preparation.sample_shape.iter().product(),
         preparation.outputs(),

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use crate::Result;
 use crate::data::csv::{ColumnSummary, Kind, MAX_DISTINCT, Reading, Table};
 use crate::data::dates::DateForm;
 use crate::family::draft::{counted, thousands};
-use crate::{Result, parallel};
 
 /// Words that stand for a missing value where they are the only text among numbers.
 const PLACEHOLDERS: [&str; 8] = ["?", "-", "--", ".", "*", "missing", "unknown", "n.a."];
@@ -46,7 +46,7 @@ pub(super) fn read(path: &Path, target: Option<&str>) -> Result<(Table, Vec<Colu
         reading.decimal = ',';
         table = table.understood(&reading)?;
     }
-    let mut survey = survey(&table);
+    let mut survey = table.summaries();
     for (c, summary) in survey.iter().enumerate() {
         if let Some(word) = placeholder(&table, c, summary) {
             how.notes.push(format!(
@@ -62,22 +62,9 @@ pub(super) fn read(path: &Path, target: Option<&str>) -> Result<(Table, Vec<Colu
     if !how.placeholders.is_empty() {
         reading.missing_values.extend(how.placeholders.clone());
         table = table.understood(&reading)?;
-        survey = self::survey(&table);
+        survey = table.summaries();
     }
     Ok((table, survey, how))
-}
-
-/// What every column holds.
-fn survey(table: &Table) -> Vec<ColumnSummary> {
-    /// Columns that a thread looks at together.
-    const TOGETHER: usize = 8;
-    let columns = table.columns().len();
-    let mut found = vec![Vec::new(); columns.div_ceil(TOGETHER)];
-    let much = table.rows() * columns > 1 << 21;
-    parallel::for_each_mut(&mut found, much, |i, summaries| {
-        *summaries = table.summaries(i * TOGETHER..columns.min((i + 1) * TOGETHER));
-    });
-    found.concat()
 }
 
 /// Whether the first row of a table read without a header names the columns: it holds the target's

@@ -96,6 +96,20 @@ pub enum Event<'a> {
     Evaluating,
     /// An epoch was evaluated.
     Epoch(&'a Record),
+    /// An epoch has ended that is not evaluated (`evaluate_every`).
+    EpochEnded {
+        /// Epochs done.
+        epoch: u64,
+        /// Steps done.
+        step: u64,
+        /// The mean loss over the steps since the last evaluation, as far as they are known: a device
+        /// that computes them may not have told of any.
+        train_loss: Option<f64>,
+        /// The learning rate of the last step.
+        lr: f64,
+        /// Seconds of training so far.
+        seconds: f64,
+    },
     /// The task's picture of the current state.
     Picture(&'a str),
     /// Figures of the current state, where [`Observer::views`].
@@ -155,6 +169,22 @@ impl Event<'_> {
                 ("skipped", json!({ "step": step, "tensor": tensor }))
             }
             Event::Epoch(record) => ("epoch", record.to_json()),
+            Event::EpochEnded {
+                epoch,
+                step,
+                train_loss,
+                lr,
+                seconds,
+            } => (
+                "epoch_ended",
+                json!({
+                    "epoch": epoch,
+                    "step": step,
+                    "train_loss": train_loss,
+                    "lr": lr,
+                    "seconds": seconds,
+                }),
+            ),
             Event::Picture(text) => ("picture", json!({ "text": text })),
             Event::View(figures) => {
                 let figures = figures.iter().map(|figure| {

@@ -10,22 +10,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 mod attempts;
+mod ending;
 mod saving;
+mod stepping;
 
 use super::checkpoint::{Best, Progress, take_weights};
 use super::folder::{MetricsFile, RunFolder};
 use super::report;
-use super::shards::{Asked, Shards};
-use super::step::{BadNumber, Clip, Lesson, StepError, Stepped, Stepper};
+use super::shards::Shards;
+use super::step::Stepper;
 use super::{
-    Accelerator, Arrived, Carried, Digests, Event, Example, Experiment, Findings, Mode, Observer,
-    OnNan, Placement, Precision, Record, Source, Specimen, Start, Summary, Task, TensorFile,
-    TrainSpec, Verification,
+    Accelerator, Carried, Event, Example, Experiment, Findings, Mode, Observer, Placement,
+    Precision, Record, Start, Summary, Task, TensorFile, TrainSpec,
 };
 use crate::group::{Alone, Courier, Frame, Group, Tree, meet};
-use crate::rng::Key;
-use crate::verify::{self, Link, Report, Row};
-use crate::{Buffer, Error, Loss, Model, Pass, Result, Target};
+use crate::{Buffer, Error, Model, Result};
 
 pub(super) struct Fit<'a, T: Task> {
     experiment: &'a Experiment,
@@ -310,7 +309,18 @@ impl<'a, T: Task> Fit<'a, T> {
         let step = self.progress.step;
         let epoch = step / per_epoch;
         let due = epoch.is_multiple_of(self.spec.evaluate_every) || step == total;
-        if !step.is_multiple_of(per_epoch) || !due {
+        if !step.is_multiple_of(per_epoch) {
+            return Ok(false);
+        }
+        if !due {
+            let (sum, count) = (self.progress.loss_sum, self.progress.loss_count);
+            self.observer.event(Event::EpochEnded {
+                epoch,
+                step,
+                train_loss: (count > 0).then(|| sum / count as f64),
+                lr: self.lr,
+                seconds: self.seconds(),
+            });
             return Ok(false);
         }
         self.save_before_evaluation();
@@ -329,272 +339,6 @@ impl<'a, T: Task> Fit<'a, T> {
             self.restart_if_hopeless(per_epoch, total)?;
         }
         Ok(false)
-    }
-
-    /// The learning rate of the update that a step is part of.
-    fn rate(&self, step: u64, per_epoch: u64) -> f64 {
-        let spec = self.spec;
-        // Every attempt has the whole schedule.
-        let step = step.saturating_sub(self.progress.attempt_step);
-        let (epoch, in_epoch) = (step / per_epoch, step % per_epoch);
-        let updates_per_epoch = per_epoch.div_ceil(spec.accumulate);
-        let update = epoch * updates_per_epoch + in_epoch / spec.accumulate;
-        let updates = spec.attempt_epochs().saturating_mul(updates_per_epoch);
-        spec.optimizer.lr() * spec.schedule.factor(update, updates)
-    }
-
-    /// Before the first step of an epoch the task may change its model. What computes steps elsewhere
-    /// goes on from there.
-    fn adapt(&mut self, step: u64, per_epoch: u64) -> Result<()> {
-        let ended = step / per_epoch;
-        if step == 0 || !step.is_multiple_of(per_epoch) || !self.task.adapts(ended) {
-            return Ok(());
-        }
-        self.sync()?;
-        self.task.adapt(&mut self.stepper.params)?;
-        self.restart_accelerator()
-    }
-
-    /// What computes steps elsewhere goes on from the parameters that are here.
-    fn restart_accelerator(&mut self) -> Result<()> {
-        if let Some(accelerator) = &mut self.accelerator {
-            self.carried = accelerator.carried()?;
-            let start = Start {
-                params: &self.stepper.params,
-                optimizer: &self.stepper.optimizer,
-                carried: &self.carried,
-                image_loss: self.stepper.image_loss.as_ref(),
-            };
-            accelerator.restart(self.task.model(), &start)?;
-            self.accelerated_from = self.progress.step;
-        }
-        Ok(())
-    }
-
-    /// One optimizer step, on as many batches as it accumulates within the epoch.
-    fn step(&mut self, per_epoch: u64) -> Result<(), StepError> {
-        let spec = self.spec;
-        let loss = self.task.loss();
-        let key = Key::new(spec.seed).purpose("step");
-        let first = self.progress.step;
-        let batches = spec.accumulate.min(per_epoch - first % per_epoch);
-        self.lr = self.rate(first, per_epoch);
-        let share = match loss {
-            Loss::SumSquares => 1.0,
-            _ => 1.0 / batches as f32,
-        };
-        let clip = Clip {
-            element: spec.clip_element,
-            norm: spec.clip,
-        };
-        let mode = self.accelerator.as_ref().map(|a| a.mode());
-        let native = mode == Some(Mode::Native);
-        if let Some(accelerator) = self.accelerator.as_mut().filter(|_| native)
-            && self.shards.is_none()
-        {
-            let start = Instant::now();
-            self.task.batch(first, &mut self.example)?;
-            self.progress.loading += start.elapsed().as_secs_f64();
-            let example = self.example.as_ref().expect("a task gives a batch");
-            let pass = Pass::training(key.step(first));
-            let skip = spec.on_nan == OnNan::Skip;
-            let arrived = accelerator.step(loss, example, &pass, &clip, self.lr, skip)?;
-            let last = arrived.last().map(|a| a.loss);
-            self.take_losses(&arrived)?;
-            self.progress.step += 1;
-            if let Some(loss) = last {
-                let step = self.progress.step;
-                self.observer.event(Event::Step { step, loss });
-            }
-            return Ok(());
-        }
-        if spec.fused_updates {
-            let pass = Pass::training(key.step(first));
-            return self.fused_step(loss, &pass, &clip);
-        }
-        let mut value = 0.0;
-        for i in 0..batches {
-            let step = first + i;
-            if self.shards.is_some() {
-                value += self.shard_gradients(loss, key, step, share, i > 0)? / batches as f64;
-                continue;
-            }
-            let start = Instant::now();
-            self.task.batch(step, &mut self.example)?;
-            self.progress.loading += start.elapsed().as_secs_f64();
-            let example = self.example.as_ref().expect("a task gives a batch");
-            let pass = Pass::training(key.step(step));
-            let stepper = &mut self.stepper;
-            let one = match &mut self.accelerator {
-                Some(accelerator) => stepper.gradient_from(share, i > 0, |params, grads| {
-                    accelerator.gradient(params, loss, example, &pass, grads)
-                })?,
-                None => stepper.gradient(self.task.model(), loss, example, &pass, share, i > 0)?,
-            };
-            value += one / batches as f64;
-            // An accelerator keeps the running statistics until they are brought back.
-            if one.is_finite() && self.accelerator.is_none() {
-                self.task.model_mut().absorb(stepper.tape());
-            }
-        }
-        if let Some(accelerator) = self.accelerator.as_mut().filter(|_| native) {
-            self.stepper.check_finite(self.task.model())?;
-            let skip = spec.on_nan == OnNan::Skip;
-            let grads = self.stepper.grads();
-            let arrived = accelerator.update(grads, value, &clip, self.lr, skip)?;
-            self.take_losses(&arrived)?;
-            self.progress.step += batches;
-            let step = self.progress.step;
-            self.observer.event(Event::Step { step, loss: value });
-            return Ok(());
-        }
-        let start = Instant::now();
-        let penalty = self.stepper.update(self.task.model(), &clip, self.lr);
-        self.progress.updating += start.elapsed().as_secs_f64();
-        let penalty = penalty?;
-        self.progress.step += batches;
-        self.progress.loss_sum += value + penalty;
-        self.progress.loss_count += 1;
-        self.observer.event(Event::Step {
-            step: self.progress.step,
-            loss: value + penalty,
-        });
-        Ok(())
-    }
-
-    /// Loss and gradient of a batch that is cut into shards.
-    fn shard_gradients(
-        &mut self,
-        loss: Loss,
-        key: Key,
-        step: u64,
-        share: f32,
-        add: bool,
-    ) -> Result<f64> {
-        let asked = Asked {
-            loss,
-            key,
-            step,
-            share,
-            add,
-            stop: self.asked_to_stop(),
-        };
-        let shards = self.shards.as_mut().expect("where there are shards");
-        let accelerator = self.accelerator.as_mut();
-        let value = shards.gradient(self.task, &mut self.stepper, accelerator, &asked);
-        self.progress.loading += std::mem::take(&mut shards.loading);
-        value
-    }
-
-    /// One step on one batch, tensors updated as their gradients are complete.
-    fn fused_step(&mut self, loss: Loss, pass: &Pass, clip: &Clip) -> Result<(), StepError> {
-        let start = Instant::now();
-        self.task.batch(self.progress.step, &mut self.example)?;
-        self.progress.loading += start.elapsed().as_secs_f64();
-        let example = self.example.as_ref().expect("a task gives a batch");
-        let lesson = Lesson::new(loss, example, pass);
-        let (stepper, model) = (&mut self.stepper, self.task.model());
-        let Stepped { loss, penalty } =
-            stepper.fused_step(model, &lesson, clip, self.lr, &mut ())?;
-        self.task.model_mut().absorb(stepper.tape());
-        self.progress.step += 1;
-        self.progress.loss_sum += loss + penalty;
-        self.progress.loss_count += 1;
-        self.observer.event(Event::Step {
-            step: self.progress.step,
-            loss: loss + penalty,
-        });
-        Ok(())
-    }
-
-    /// Takes in losses of steps computed elsewhere. The first that was not finite ends the run, at
-    /// the state before it: no step after it has changed anything.
-    fn take_losses(&mut self, arrived: &[Arrived]) -> Result<(), StepError> {
-        for one in arrived {
-            let step = self.accelerated_from + one.step;
-            if one.updated {
-                self.progress.loss_sum += one.loss;
-                self.progress.loss_count += 1;
-                continue;
-            }
-            let tensor = if one.loss.is_finite() {
-                "a gradient"
-            } else {
-                "the loss"
-            };
-            if self.spec.on_nan == OnNan::Stop {
-                self.progress.step = step;
-                return Err(BadNumber::new(tensor, one.loss).into());
-            }
-            self.progress.skipped += 1;
-            self.observer.event(Event::Skipped { step, tensor });
-        }
-        Ok(())
-    }
-
-    /// Brings the state back from where steps are computed.
-    fn sync(&mut self) -> Result<()> {
-        let Some(mut accelerator) = self.accelerator.take() else {
-            return Ok(());
-        };
-        let stepper = &mut self.stepper;
-        let arrived = accelerator.sync(
-            &mut stepper.params,
-            &mut stepper.optimizer,
-            self.task.model_mut(),
-        )?;
-        let taken = self.take_losses(&arrived);
-        match taken {
-            Ok(()) => {
-                self.accelerator = Some(accelerator);
-                Ok(())
-            }
-            Err(error) => {
-                self.carried = accelerator.carried()?;
-                self.not_finite(error)
-            }
-        }
-    }
-
-    /// The step after `progress.step` failed: nothing has changed in it but running statistics.
-    fn not_finite(&mut self, error: StepError) -> Result<()> {
-        let step = self.progress.step;
-        let bad = match error {
-            StepError::Other(error) => return Err(error),
-            StepError::NotFinite(bad) => bad,
-        };
-        if self.spec.on_nan == OnNan::Skip {
-            let per_epoch = self.task.steps_per_epoch().max(1);
-            self.progress.step += self.spec.accumulate.min(per_epoch - step % per_epoch);
-            self.progress.skipped += 1;
-            self.observer.event(Event::Skipped {
-                step,
-                tensor: &bad.tensor,
-            });
-            return Ok(());
-        }
-        // What failed elsewhere is brought back here for the last time.
-        if let Some(mut accelerator) = self.accelerator.take() {
-            let stepper = &mut self.stepper;
-            let model = self.task.model_mut();
-            accelerator.sync(&mut stepper.params, &mut stepper.optimizer, model)?;
-            self.carried = accelerator.carried()?;
-        }
-        let kept = self.keep_last_good(&bad);
-        let (clip, skip) = if self.spec.fused_updates {
-            ("clip_element", " and without fused_updates")
-        } else {
-            ("clip", "")
-        };
-        Err(Error::NotFinite {
-            step,
-            tensor: bad.tensor,
-            value: bad.value,
-            advice: format!(
-                "lower the learning rate, set {clip}, look at the data, or leave such steps out \
-                 with --on-nan skip{skip}{kept}"
-            ),
-        })
     }
 
     fn evaluate(&mut self, epoch: u64) -> Result<()> {
@@ -687,189 +431,6 @@ impl<'a, T: Task> Fit<'a, T> {
 
     fn seconds(&self) -> f64 {
         self.progress.stepping + self.progress.evaluating + self.progress.saving
-    }
-
-    fn finish(mut self, per_epoch: u64) -> Result<Summary> {
-        self.save()?;
-        self.observer.event(Event::Finishing);
-        if self.is_stopped() {
-            let step = self.progress.step;
-            return Err(Error::Interrupted { step });
-        }
-        if self.group.rank() > 0 {
-            return Ok(Summary::default());
-        }
-        let mut summary = self.figures(per_epoch)?;
-        let weights = self.best_file()?;
-        if let Some(kept) = self.kept.take() {
-            kept.clone_from(&self.best_params);
-        }
-        let run = self.folder.as_ref().map(RunFolder::path);
-        let device = self.accelerator.is_some().then_some(&*self.device);
-        summary.digests = Some(Digests::new(&weights, self.experiment, run, device)?);
-        drop(weights);
-        let Some(folder) = &self.folder else {
-            return Ok(summary);
-        };
-        let start = Instant::now();
-        let findings = self.task.finish(&self.best_params, folder.path())?;
-        let finishing = start.elapsed().as_secs_f64();
-        summary.more.extend(findings.summary);
-        self.add_sources(&mut summary);
-        summary.verdict = self.task.verdict(&summary);
-        let added = self.added.figures.iter().cloned();
-        let figures: Vec<_> = added.chain(findings.figures).collect();
-        summary.more.extend(self.added.summary.clone());
-        if self.verify {
-            let verification = self.verification();
-            self.observer.event(Event::Verified(&verification));
-            summary.verification = Some(verification);
-        }
-        let Some(folder) = &self.folder else {
-            return Ok(summary);
-        };
-        self.metrics.rewrite(&folder.metrics(), &self.records)?;
-        let json = serde_json::to_string_pretty(&summary.to_json()).expect("plain values");
-        folder.write(&folder.summary(), &(json + "\n"))?;
-        if !self.report {
-            return Ok(summary);
-        }
-        let curves = report::curves(&self.records);
-        folder.write(&folder.curves(), &curves)?;
-        let page = report::page(&report::Page {
-            experiment: self.experiment,
-            folder: folder.path(),
-            layout: self.task.model().layout(),
-            summary: &summary,
-            progress: &self.progress,
-            records: &self.records,
-            figures: &figures,
-            finishing,
-            device: &self.device,
-        });
-        folder.write(&folder.report(), &page)?;
-        Ok(summary)
-    }
-
-    /// The figures of the parameters that were kept: all of one epoch.
-    fn figures(&mut self, per_epoch: u64) -> Result<Summary> {
-        let progress = &self.progress;
-        let best = progress.best.map(|best| best.epoch);
-        let kept = match best {
-            Some(epoch) => self.records.iter().find(|r| r.epoch == epoch),
-            None => self.records.last(),
-        };
-        let mut summary = Summary {
-            epochs: progress.step / per_epoch,
-            steps: progress.step,
-            seconds: self.seconds(),
-            ms_per_step: progress.stepping * 1e3 / progress.step.max(1) as f64,
-            train_loss: kept.map_or(f64::NAN, |r| r.train_loss),
-            validation_loss: kept.and_then(|r| r.get("validation_loss")),
-            skipped_steps: progress.skipped,
-            attempts: self
-                .spec
-                .attempts()
-                .map(|most| (progress.restarts + 1, most)),
-            best_epoch: best,
-            chosen_by: progress.best.map(|best| {
-                let (name, smaller) = self.task.best_by();
-                (name, smaller, best.value)
-            }),
-            ..Summary::default()
-        };
-        for (name, value) in kept.iter().flat_map(|r| &r.metrics) {
-            if !["validation_loss", "attempt"].contains(&name.as_str()) {
-                summary.more.insert(name.clone(), (*value).into());
-            }
-        }
-        if progress.rounded {
-            summary.more.insert("rounded".into(), true.into());
-        }
-        set_buffers(self.task.model_mut(), &self.best_buffers)?;
-        for (name, value) in self.task.measure(&self.best_params)? {
-            summary.more.insert(name, value.into());
-        }
-        self.add_sources(&mut summary);
-        Ok(summary)
-    }
-
-    /// Says of every measure where it comes from.
-    fn add_sources(&self, summary: &mut Summary) {
-        let epoch = summary.best_epoch.unwrap_or(summary.epochs);
-        let losses = [
-            ("train_loss", Some(summary.train_loss)),
-            ("validation_loss", summary.validation_loss),
-        ];
-        let losses = losses.into_iter().filter(|l| l.1.is_some()).map(|l| l.0);
-        let more = summary.more.iter().filter(|(_, value)| value.is_number());
-        let names = losses.chain(more.map(|(name, _)| name.as_str()));
-        let source = |name: &str| {
-            Some(Source {
-                name: name.to_string(),
-                on: self.task.measured_on(name)?,
-                epoch,
-            })
-        };
-        summary.sources = names.filter_map(source).collect();
-    }
-
-    /// Checks the best parameters on the task's specimen. That it cannot be done is a finding, not
-    /// the end of a run that is otherwise whole.
-    fn verification(&mut self) -> Verification {
-        let start = Instant::now();
-        let name = &self.experiment.name;
-        let report = self.check_specimen().unwrap_or_else(|error| Report {
-            rows: vec![Row::unchecked(
-                name,
-                "the model",
-                Link::Differences,
-                error.to_string(),
-            )],
-        });
-        Verification {
-            report,
-            seconds: start.elapsed().as_secs_f64(),
-        }
-    }
-
-    fn check_specimen(&mut self) -> Result<Report> {
-        let Specimen {
-            mut example,
-            mut model,
-        } = self.task.specimen()?;
-        if let Some(model) = &mut model {
-            set_buffers(model, &self.best_buffers)?;
-            for pattern in &self.spec.freeze {
-                model.layout_mut().freeze(pattern)?;
-            }
-        }
-        let model = model.as_ref().unwrap_or(self.task.model());
-        let loss = self.task.loss();
-        miss(&mut example.target, loss);
-        let Example { input, target } = &example;
-        let name = &self.experiment.name;
-        // With the kernels that trained it.
-        let own = self.accelerator.as_ref().and_then(|a| a.verifier());
-        let mut device = own.unwrap_or_else(|| Box::new(verify::Cpu));
-        let params = &self.best_params;
-        verify::check_trained_on(&mut *device, name, model, params, input, target, loss)
-    }
-}
-
-/// Makes a target one that the model has not learnt. At the end of a training gradients vanish, and
-/// what vanishes can hardly be checked.
-fn miss(target: &mut Target<f32>, loss: Loss) {
-    for class in &mut target.classes {
-        *class = u32::from(*class == 0);
-    }
-    for value in &mut target.values {
-        *value = match loss {
-            Loss::BceLogits => 1.0 - *value,
-            // Sums of squares grow with it, and their rounding.
-            Loss::SumSquares => *value,
-            _ => *value + 1.0,
-        };
     }
 }
 

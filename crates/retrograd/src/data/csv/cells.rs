@@ -108,10 +108,16 @@ impl Cells {
             *found = Self::within(text, separator).ok();
         });
         let mut all = Cells::default();
+        let rows = pieces
+            .iter()
+            .filter_map(|(.., found)| Some(found.as_ref()?.rows()));
+        let rows: usize = rows.sum();
         for (from, _, found) in pieces {
             let mut piece = found?;
             if all.starts.is_empty() {
                 all.width = piece.width;
+                all.starts.reserve_exact(rows);
+                all.ends.reserve(rows * piece.width);
             } else if piece.rows() > 0 && piece.width != all.width {
                 return None;
             }

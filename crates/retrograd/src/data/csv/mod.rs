@@ -19,6 +19,7 @@ mod number;
 mod text;
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ use super::array::Array;
 use super::dates::DateForm;
 use super::files::{self, did_you_mean, list, quote};
 use crate::math;
-use crate::{Error, Result};
+use crate::{Error, Result, parallel};
 use cells::Cells;
 use text::detect;
 
@@ -224,6 +225,33 @@ impl<'t> Looking<'t> {
             None => {
                 self.text_row.get_or_insert(row);
             }
+        }
+    }
+
+    /// Takes over what was seen of the column in rows that follow.
+    fn merge(&mut self, after: Looking<'t>) {
+        self.number_row = self.number_row.or(after.number_row);
+        self.text_row = self.text_row.or(after.text_row);
+        self.missing += after.missing;
+        if after.seen.len() > self.seen.len() {
+            let fewer = std::mem::replace(&mut self.seen, after.seen);
+            self.seen_more(fewer);
+        } else {
+            self.seen_more(after.seen);
+        }
+        self.range = match (self.range, after.range) {
+            (Some(a), Some(b)) => Some((math::min(a.0, b.0), math::max(a.1, b.1))),
+            (a, b) => a.or(b),
+        };
+    }
+
+    /// More texts, as far as they are counted.
+    fn seen_more(&mut self, texts: HashSet<&'t str>) {
+        let mut texts = texts.into_iter();
+        while self.seen.len() <= MAX_DISTINCT
+            && let Some(text) = texts.next()
+        {
+            self.seen.insert(text);
         }
     }
 
@@ -477,23 +505,52 @@ impl Table {
 
     /// What a column holds, over all rows.
     pub fn summary(&self, column: usize) -> ColumnSummary {
-        self.summaries(column..column + 1)[0]
+        self.look(0..self.rows(), column..column + 1)[0].summary()
     }
 
-    /// What some columns hold, over all rows. Neighbours are looked at together, block by block of the
+    /// What every column holds, over all rows.
+    pub(crate) fn summaries(&self) -> Vec<ColumnSummary> {
+        /// Rows that a thread looks at in one go: a pass over the text is what takes time.
+        const ROWS: usize = 1 << 18;
+        /// Columns, where there are many.
+        const COLUMNS: usize = 1 << 10;
+        let (rows, columns) = (self.rows(), self.columns.len());
+        let across = columns.div_ceil(COLUMNS).max(1);
+        let mut found: Vec<Vec<Looking<'_>>> = Vec::new();
+        found.resize_with(rows.div_ceil(ROWS).max(1) * across, Vec::new);
+        let much = rows * columns > 1 << 16;
+        parallel::for_each_mut(&mut found, much, |i, found| {
+            let (first, left) = (i / across * ROWS, i % across * COLUMNS);
+            *found = self.look(
+                first..rows.min(first + ROWS),
+                left..columns.min(left + COLUMNS),
+            );
+        });
+        let mut found = found.into_iter();
+        let mut whole: Vec<Looking<'_>> = found.by_ref().take(across).flatten().collect();
+        while let Some(first) = found.next() {
+            let others = found.by_ref().take(across - 1).flatten();
+            for (column, after) in whole.iter_mut().zip(first.into_iter().chain(others)) {
+                column.merge(after);
+            }
+        }
+        whole.iter().map(Looking::summary).collect()
+    }
+
+    /// What some columns hold in some rows. Neighbours are looked at together, block by block of the
     /// rows: their cells are beside each other in memory.
-    pub(crate) fn summaries(&self, columns: std::ops::Range<usize>) -> Vec<ColumnSummary> {
+    fn look(&self, rows: Range<usize>, columns: Range<usize>) -> Vec<Looking<'_>> {
         /// Rows whose text stays in a core's cache.
         const BLOCK: usize = 1024;
         let mut found: Vec<Looking<'_>> = columns.clone().map(|_| Looking::default()).collect();
-        for first in (0..self.rows()).step_by(BLOCK) {
+        for first in rows.clone().step_by(BLOCK) {
             for (column, found) in columns.clone().zip(&mut found) {
-                for row in first..self.rows().min(first + BLOCK) {
+                for row in first..rows.end.min(first + BLOCK) {
                     found.add(row, self.cell(row, column), &self.reading);
                 }
             }
         }
-        found.iter().map(Looking::summary).collect()
+        found
     }
 
     /// The number in a cell: none where it is missing, an error where it is text or infinite.

@@ -4,8 +4,8 @@ use crate::math;
 use std::collections::HashMap;
 
 use super::{
-    Column, Cycle, Encoding, Inputs, Labels, Missing, Normalise, Preparation, Scaling, Unknown,
-    most_frequent,
+    Column, Cycle, Encoding, Inputs, Labels, Missing, Normalise, Preparation, Scaling, Survey,
+    Unknown, most_frequent,
 };
 use crate::data::DataSpec;
 use crate::data::csv::{Kind, Table};
@@ -37,8 +37,8 @@ pub(super) fn missing_cell(
 }
 
 impl Column {
-    /// Learns from the training rows of a column (categories from all usable rows; numbers from the
-    /// thinned ones where there are some).
+    /// Learns from the training rows of a column (categories from all usable rows; numbers from those
+    /// of the survey where there is one).
     pub(super) fn fit(
         spec: &DataSpec,
         table: &Table,
@@ -46,16 +46,21 @@ impl Column {
         category: bool,
         usable: &[usize],
         training: &[usize],
-        thinned: Option<&[usize]>,
+        survey: Option<Survey<'_>>,
     ) -> Result<Self> {
         let name = table.columns()[c].clone();
-        let numbers = thinned.and_then(|rows| Some((rows, numbers_of(table, c, rows).ok()?)));
+        let surveyed = |rows| Some((rows, numbers_of(table, c, rows).ok()?));
+        let numbers = survey.and_then(|survey| surveyed(survey.some));
         let encoding = if category {
             fit_category(spec, table, c, usable, training)?
         } else if let Some((rows, cells)) = numbers {
             fit_number(spec, table, c, (rows, &cells), rows)?
         } else {
-            match numbers_of(table, c, usable) {
+            let cells = match survey.map(|survey| survey.columns[c].kind) {
+                Some(Kind::Text) => Err(Kind::Text),
+                _ => numbers_of(table, c, usable),
+            };
+            match cells {
                 Ok(cells) => fit_number(spec, table, c, (usable, &cells), training)?,
                 Err(Kind::Text) => match date_form(table, c, usable) {
                     Some(form) => fit_date(spec, table, c, form, training)?,
@@ -362,18 +367,23 @@ fn fit_category(
     usable: &[usize],
     training: &[usize],
 ) -> Result<Encoding> {
-    // One pass for the numbers with a comma that only look like words.
-    if let Some(&row) = usable.iter().find(|&&row| decimal_comma(table, row, c))
+    // One pass over the rows, which is what takes time; then each text once.
+    let mut texts: HashMap<&str, usize> = HashMap::new();
+    for &row in usable {
+        texts.entry(table.cell(row, c)).or_insert(row);
+    }
+    // Numbers with a comma only look like words.
+    let commas = texts.iter().filter(|(text, _)| decimal_comma(table, text));
+    if let Some((_, &row)) = commas.min_by_key(|(_, row)| **row)
         && !spec.categories.contains(&table.columns()[c])
     {
         return Err(mixed(table, row, c));
     }
-    let present = |rows: &[usize]| -> Vec<usize> {
-        let rows = rows.iter().copied();
-        rows.filter(|&row| !table.is_missing(row, c)).collect()
-    };
-    let all = present(usable);
-    let labels = Labels::fit(all.iter().map(|&row| table.cell(row, c)), table.reading());
+    let all = texts.keys().copied();
+    let all: Vec<&str> = all
+        .filter(|text| !table.reading().is_missing(text))
+        .collect();
+    let labels = Labels::fit(all.iter().copied(), table.reading());
     let count = labels.names.len();
     if count == 0 || count > spec.max_categories {
         return Err(Error::file(
@@ -387,8 +397,8 @@ fn fit_category(
     }
     let fill = if spec.missing == Missing::Mean {
         let index = labels.index();
-        let seen: Vec<u32> = present(training)
-            .iter()
+        let present = training.iter().filter(|&&row| !table.is_missing(row, c));
+        let seen: Vec<u32> = present
             .map(|&row| find(&labels, &index, table, row, c))
             .collect::<Result<_>>()?;
         most_frequent(seen.into_iter())
@@ -399,8 +409,7 @@ fn fit_category(
 }
 
 /// Whether a cell is a number with a decimal comma where the mark is a point.
-fn decimal_comma(table: &Table, row: usize, c: usize) -> bool {
-    let cell = table.cell(row, c);
+fn decimal_comma(table: &Table, cell: &str) -> bool {
     table.reading().decimal == '.'
         && cell.contains(',')
         && cell.replacen(',', ".", 1).parse::<f64>().is_ok()

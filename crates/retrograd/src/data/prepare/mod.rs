@@ -27,7 +27,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::csv::{Reading, Table};
+use super::csv::{ColumnSummary, Reading, Table};
 use super::dates::DateForm;
 use super::files::{did_you_mean, list, quote};
 use super::metrics::{Confusion, Regression, predicted_class};
@@ -219,6 +219,15 @@ impl Labels {
             did_you_mean(text, names())
         )
     }
+}
+
+/// What is known of a large table already.
+#[derive(Clone, Copy)]
+pub(crate) struct Survey<'a> {
+    /// What every column holds.
+    pub columns: &'a [ColumnSummary],
+    /// Some of the training rows: enough for the statistics of numbers.
+    pub some: &'a [usize],
 }
 
 /// How a column becomes inputs.

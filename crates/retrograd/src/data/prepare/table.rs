@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::columns::{PARALLEL_CELLS, encode_rows, find, missing_cell, narrow};
-use super::{Column, Inputs, Labels, Missing, Preparation, Scaling, TargetRule, TaskKind};
+use super::{Column, Inputs, Labels, Missing, Preparation, Scaling, Survey, TargetRule, TaskKind};
 use crate::budget::{self, Demand, product};
 use crate::data::csv::{Kind, Table};
 use crate::data::files::{list, quote};
@@ -179,13 +179,13 @@ pub(crate) fn sample_classes(
 
 impl Preparation {
     /// Learns from the training rows of a table (categories and classes from all usable rows). With
-    /// `thinned` the statistics of numbers are those of these training rows: enough to know a shape by.
+    /// `survey` the statistics of numbers are those of its rows: enough to know a shape by.
     pub(crate) fn fit_table(
         spec: &DataSpec,
         table: &Table,
         usable: &[usize],
         training: &[usize],
-        thinned: Option<&[usize]>,
+        survey: Option<Survey<'_>>,
     ) -> Result<Self> {
         let roles = Roles::of(spec, table)?;
         let categories: HashSet<&String> = spec.categories.iter().collect();
@@ -195,7 +195,7 @@ impl Preparation {
         parallel::for_each_mut(&mut fitted, much, |i, column| {
             let c = roles.inputs[i];
             let category = categories.contains(&table.columns()[c]);
-            let fit = Column::fit(spec, table, c, category, usable, training, thinned);
+            let fit = Column::fit(spec, table, c, category, usable, training, survey);
             *column = Some(fit);
         });
         let columns: Vec<Column> = fitted.into_iter().flatten().collect::<Result<_>>()?;

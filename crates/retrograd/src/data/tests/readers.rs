@@ -162,6 +162,34 @@ fn the_kind_of_a_column_is_seen() {
     assert_eq!((t.summary(1).distinct, t.summary(3).missing), (2, 3));
 }
 
+#[test]
+fn columns_looked_at_in_parts_are_as_those_looked_at_alone() {
+    // More rows than a part has, and something that only the second part holds.
+    let mut text = String::from("number,class,mixed,many,late\n");
+    for row in 0..270_000_i64 {
+        let class = ["a", "b", "NA"][row as usize % 3];
+        let mixed = if row == 265_000 { "word" } else { "1" };
+        let late = if row < 263_000 { "" } else { "7" };
+        text += &format!("{},{class},{mixed},{row},{late}\n", row % 700 - 350);
+    }
+    let t = table(&text).unwrap();
+    let whole = t.summaries();
+    for (c, column) in whole.iter().enumerate() {
+        assert_eq!(*column, t.summary(c), "{c}");
+    }
+    let row = |at| Kind::Mixed {
+        number_row: 0,
+        text_row: at,
+    };
+    let figures = |c: usize| (whole[c].kind, whole[c].missing, whole[c].distinct);
+    assert_eq!(figures(0), (Kind::Numbers, 0, 700));
+    assert_eq!(whole[0].range, Some((-350.0, 349.0)));
+    assert_eq!(figures(1), (Kind::Text, 90_000, 2));
+    assert_eq!(figures(2), (row(265_000), 0, 2));
+    assert_eq!(figures(3), (Kind::Numbers, 0, 10_001));
+    assert_eq!(figures(4), (Kind::Numbers, 263_000, 1));
+}
+
 /// A file as NumPy writes it, spelled out: np.save of np.array([[1, 2, 3], [4, 5, 6]], dtype).
 fn numpy(descr: &str, fortran: bool, shape: &str, data: &[u8]) -> Vec<u8> {
     let fortran = if fortran { "True" } else { "False" };

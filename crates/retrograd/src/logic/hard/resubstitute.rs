@@ -11,8 +11,8 @@ use super::rows::{Rows, Table, combine};
 use super::simplify::exchange;
 use super::{Gate, HardCircuit};
 
-/// Complete tables of 2¹² bits are the largest.
-pub(super) const MAX_INPUTS: usize = 12;
+/// Complete tables of 2¹⁴ bits are the largest.
+pub(super) const MAX_INPUTS: usize = 14;
 
 /// The search for two gates looks at every pair of nodes for every node: a second for circuits of
 /// this size.

@@ -10,11 +10,11 @@ use std::cmp::Reverse;
 use super::drift::Patience;
 use super::{Gate, HardCircuit};
 
-/// Nodes that a window reads, at most.
-const MAX_LEAVES: usize = 10;
+/// Nodes that a window reads, at most; in one pass after the other.
+const MAX_LEAVES: [usize; 3] = [10, 12, 14];
 
 /// Gates of a window, at most.
-const MAX_GATES: usize = 40;
+const MAX_GATES: [usize; 3] = [40, 60, 80];
 
 /// Steps for every gate of a window that wanders without getting smaller.
 const STEPS: usize = 10;
@@ -26,7 +26,7 @@ const PASSES: [usize; 2] = [6, 1];
 const LARGE: usize = 400;
 
 /// Channels of a window's circuit: nine inputs each.
-const CHANNELS: usize = MAX_LEAVES.div_ceil(9);
+const CHANNELS: usize = MAX_LEAVES[2].div_ceil(9);
 
 /// Gates, and the nodes that they read and that decide them.
 struct Window {
@@ -61,12 +61,13 @@ impl HardCircuit {
             pairs: 0,
             turn,
         };
+        let size = turn as usize % MAX_LEAVES.len();
         let mut circuit = self.clone();
         let mut at = circuit.gates.len();
         while at > 0 {
             at -= 1;
             let node = (circuit.inputs() + at) as u32;
-            if let Some(window) = circuit.window(node)
+            if let Some(window) = circuit.window(node, size)
                 && let Some(other) = circuit.improved(&window, patience)
             {
                 circuit = other;
@@ -83,13 +84,14 @@ impl HardCircuit {
 
     /// The window of a gate: what decides it, taken in where that adds the fewest leaves, and then
     /// all gates that the leaves decide.
-    fn window(&self, node: u32) -> Option<Window> {
+    fn window(&self, node: u32, size: usize) -> Option<Window> {
+        let (max_leaves, max_gates) = (MAX_LEAVES[size], MAX_GATES[size]);
         let mut inside = vec![false; self.inputs() + self.gates.len()];
         let mut gates = vec![node];
         inside[node as usize] = true;
         let mut leaves: Vec<u32> = self.reads(node)?.to_vec();
         leaves.dedup();
-        while gates.len() < MAX_GATES {
+        while gates.len() < max_gates {
             // A leaf that another one depends on stays a leaf.
             let reads = leaves.iter().filter_map(|&l| self.reads(l)).flatten();
             let below = self.below(&reads.collect::<Vec<_>>());
@@ -100,7 +102,7 @@ impl HardCircuit {
             };
             let cheapest = leaves.iter().filter_map(added).min();
             let Some((_, Reverse(leaf))) =
-                cheapest.filter(|c| leaves.len() + c.0 <= MAX_LEAVES + 1)
+                cheapest.filter(|c| leaves.len() + c.0 <= max_leaves + 1)
             else {
                 break;
             };
@@ -120,7 +122,7 @@ impl HardCircuit {
         }
         for (i, gate) in self.gates.iter().enumerate() {
             let n = self.inputs() + i;
-            if gates.len() < MAX_GATES
+            if gates.len() < max_gates
                 && !decided[n]
                 && !below[n]
                 && decided[gate.a as usize]

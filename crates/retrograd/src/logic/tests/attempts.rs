@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::small;
 use crate::Model;
 use crate::logic::BoundaryCondition::Periodic;
-use crate::logic::evaluate::boards_right;
+use crate::logic::evaluate::{Grown, boards_right};
 use crate::logic::gates::{GATES, hardest};
 use crate::logic::rounding::{decide, round};
 use crate::logic::rule::Rule;
@@ -14,7 +14,7 @@ use crate::logic::trial::{Grids, Trial};
 use crate::logic::{BitGrid, HardCircuit, LogicCa, LogicTask, Program};
 use crate::parallel::with_threads;
 use crate::rng::Key;
-use crate::train::{Event, Experiment, Observer, Session, Summary};
+use crate::train::{Event, Experiment, Observer, Session, Summary, Task};
 
 /// A trial whose every cell is as a circuit makes it in one step.
 fn grids_of(circuit: &HardCircuit) -> Grids {
@@ -101,6 +101,52 @@ fn all_boards_at_once_are_right_as_often_as_board_by_board() {
             let right = 512 - Trial::of_rule(rule).wrong_of(&circuit);
             assert_eq!(right, boards_right(rule, &circuit));
         }
+    }
+}
+
+/// A circuit in the words of a run's file.
+fn circuit(channels: usize, gates: &str, outputs: &str) -> HardCircuit {
+    let text = format!(
+        "{{\"format\":\"retrograd-circuit-1\",\"channels\":{channels},\"boundary\":\"zero\",\
+         \"gate_names\":[],\"gates\":[{gates}],\"outputs\":[{outputs}]}}"
+    );
+    HardCircuit::from_json(&text).unwrap()
+}
+
+fn checkerboard(channels: usize, more: &str) -> LogicTask {
+    let text = format!(
+        "name = \"boards\"\n[model]\nfamily = \"logic_ca\"\nchannels = {channels}\nkernels = 3\n\
+         perception = [9, 8, 4, 2]\nupdate = [{}, 32, 16, 8, {channels}]\nboundary = \"zero\"\n{more}\n\
+         [data]\ngrid = [8, 8]\nstart = \"random\"\ntarget = \"checkerboard\"\n[train]\n",
+        7 * channels,
+    );
+    LogicTask::new(&Experiment::parse(&text, "boards.toml").unwrap()).unwrap()
+}
+
+/// One board in five is right in time by this circuit: it must not be asked for the same one again and
+/// again.
+#[test]
+fn a_circuit_stands_on_many_boards_or_not_at_all() {
+    let slow = circuit(
+        4,
+        "[2,0,6],[2,18,36],[6,11,15],[1,11,38],[7,9,27],[8,39,40],[1,9,27],[2,38,42]",
+        "43,37,41,18",
+    );
+    let task = checkerboard(4, "steps = 28\nfire_rate = 0.6");
+    let right = |key: Key| {
+        let size = Grown::size_in_haste(task.model().spec());
+        let grown = Grown::on(size, task.model().spec(), task.data(), &slow, key).unwrap();
+        grown.wrong + grown.healed == 0
+    };
+    let key = Key::new(1).purpose("boards");
+    assert!((0..40).any(|board| right(key.among(board))));
+    for epoch in 0..40 {
+        assert!(!task.stands(&slow, epoch).unwrap(), "{epoch}");
+    }
+    let quick = circuit(8, "[7,9,17],[11,15,72]", "73,6,6,15,0,6,15,73");
+    let task = checkerboard(8, "steps = 20");
+    for epoch in 0..3 {
+        assert!(task.stands(&quick, epoch).unwrap(), "{epoch}");
     }
 }
 

@@ -1,0 +1,283 @@
+//! One step after the other: the rate, the batch, what shards, devices and fused updates make of it, and
+//! numbers that are not finite.
+
+use super::super::shards::Asked;
+use super::super::step::{BadNumber, Clip, Lesson, StepError, Stepped};
+use super::super::{Arrived, Event, Mode, OnNan, Start, Task};
+use super::Fit;
+use crate::clock::Instant;
+use crate::rng::Key;
+use crate::{Error, Loss, Model, Pass, Result};
+
+impl<T: Task> Fit<'_, T> {
+    /// The learning rate of the update that a step is part of.
+    pub(super) fn rate(&self, step: u64, per_epoch: u64) -> f64 {
+        let spec = self.spec;
+        // Every attempt has the whole schedule.
+        let step = step.saturating_sub(self.progress.attempt_step);
+        let (epoch, in_epoch) = (step / per_epoch, step % per_epoch);
+        let updates_per_epoch = per_epoch.div_ceil(spec.accumulate);
+        let update = epoch * updates_per_epoch + in_epoch / spec.accumulate;
+        let updates = spec.attempt_epochs().saturating_mul(updates_per_epoch);
+        spec.optimizer.lr() * spec.schedule.factor(update, updates)
+    }
+
+    /// Before the first step of an epoch the task may change its model. What computes steps elsewhere
+    /// goes on from there.
+    pub(super) fn adapt(&mut self, step: u64, per_epoch: u64) -> Result<()> {
+        let ended = step / per_epoch;
+        if step == 0 || !step.is_multiple_of(per_epoch) || !self.task.adapts(ended) {
+            return Ok(());
+        }
+        self.sync()?;
+        self.task.adapt(&mut self.stepper.params)?;
+        self.restart_accelerator()
+    }
+
+    /// What computes steps elsewhere goes on from the parameters that are here.
+    pub(super) fn restart_accelerator(&mut self) -> Result<()> {
+        if let Some(accelerator) = &mut self.accelerator {
+            self.carried = accelerator.carried()?;
+            let start = Start {
+                params: &self.stepper.params,
+                optimizer: &self.stepper.optimizer,
+                carried: &self.carried,
+                image_loss: self.stepper.image_loss.as_ref(),
+            };
+            accelerator.restart(self.task.model(), &start)?;
+            self.accelerated_from = self.progress.step;
+        }
+        Ok(())
+    }
+
+    /// One optimizer step, on as many batches as it accumulates within the epoch.
+    pub(super) fn step(&mut self, per_epoch: u64) -> Result<(), StepError> {
+        let spec = self.spec;
+        let loss = self.task.loss();
+        let key = Key::new(spec.seed).purpose("step");
+        let first = self.progress.step;
+        let batches = spec.accumulate.min(per_epoch - first % per_epoch);
+        self.lr = self.rate(first, per_epoch);
+        let share = match loss {
+            Loss::SumSquares => 1.0,
+            _ => 1.0 / batches as f32,
+        };
+        let clip = Clip {
+            element: spec.clip_element,
+            norm: spec.clip,
+        };
+        let mode = self.accelerator.as_ref().map(|a| a.mode());
+        let native = mode == Some(Mode::Native);
+        if let Some(accelerator) = self.accelerator.as_mut().filter(|_| native)
+            && self.shards.is_none()
+        {
+            let start = Instant::now();
+            self.task.batch(first, &mut self.example)?;
+            self.progress.loading += start.elapsed().as_secs_f64();
+            let example = self.example.as_ref().expect("a task gives a batch");
+            let pass = Pass::training(key.step(first));
+            let skip = spec.on_nan == OnNan::Skip;
+            let arrived = accelerator.step(loss, example, &pass, &clip, self.lr, skip)?;
+            let last = arrived.last().map(|a| a.loss);
+            self.take_losses(&arrived)?;
+            self.progress.step += 1;
+            if let Some(loss) = last {
+                let step = self.progress.step;
+                self.observer.event(Event::Step { step, loss });
+            }
+            return Ok(());
+        }
+        if spec.fused_updates {
+            let pass = Pass::training(key.step(first));
+            return self.fused_step(loss, &pass, &clip);
+        }
+        let mut value = 0.0;
+        for i in 0..batches {
+            let step = first + i;
+            if self.shards.is_some() {
+                value += self.shard_gradients(loss, key, step, share, i > 0)? / batches as f64;
+                continue;
+            }
+            let start = Instant::now();
+            self.task.batch(step, &mut self.example)?;
+            self.progress.loading += start.elapsed().as_secs_f64();
+            let example = self.example.as_ref().expect("a task gives a batch");
+            let pass = Pass::training(key.step(step));
+            let stepper = &mut self.stepper;
+            let one = match &mut self.accelerator {
+                Some(accelerator) => stepper.gradient_from(share, i > 0, |params, grads| {
+                    accelerator.gradient(params, loss, example, &pass, grads)
+                })?,
+                None => stepper.gradient(self.task.model(), loss, example, &pass, share, i > 0)?,
+            };
+            value += one / batches as f64;
+            // An accelerator keeps the running statistics until they are brought back.
+            if one.is_finite() && self.accelerator.is_none() {
+                self.task.model_mut().absorb(stepper.tape());
+            }
+        }
+        if let Some(accelerator) = self.accelerator.as_mut().filter(|_| native) {
+            self.stepper.check_finite(self.task.model())?;
+            let skip = spec.on_nan == OnNan::Skip;
+            let grads = self.stepper.grads();
+            let arrived = accelerator.update(grads, value, &clip, self.lr, skip)?;
+            self.take_losses(&arrived)?;
+            self.progress.step += batches;
+            let step = self.progress.step;
+            self.observer.event(Event::Step { step, loss: value });
+            return Ok(());
+        }
+        let start = Instant::now();
+        let penalty = self.stepper.update(self.task.model(), &clip, self.lr);
+        self.progress.updating += start.elapsed().as_secs_f64();
+        let penalty = penalty?;
+        self.progress.step += batches;
+        self.progress.loss_sum += value + penalty;
+        self.progress.loss_count += 1;
+        self.observer.event(Event::Step {
+            step: self.progress.step,
+            loss: value + penalty,
+        });
+        Ok(())
+    }
+
+    /// Loss and gradient of a batch that is cut into shards.
+    pub(super) fn shard_gradients(
+        &mut self,
+        loss: Loss,
+        key: Key,
+        step: u64,
+        share: f32,
+        add: bool,
+    ) -> Result<f64> {
+        let asked = Asked {
+            loss,
+            key,
+            step,
+            share,
+            add,
+            stop: self.asked_to_stop(),
+        };
+        let shards = self.shards.as_mut().expect("where there are shards");
+        let accelerator = self.accelerator.as_mut();
+        let value = shards.gradient(self.task, &mut self.stepper, accelerator, &asked);
+        self.progress.loading += std::mem::take(&mut shards.loading);
+        value
+    }
+
+    /// One step on one batch, tensors updated as their gradients are complete.
+    pub(super) fn fused_step(
+        &mut self,
+        loss: Loss,
+        pass: &Pass,
+        clip: &Clip,
+    ) -> Result<(), StepError> {
+        let start = Instant::now();
+        self.task.batch(self.progress.step, &mut self.example)?;
+        self.progress.loading += start.elapsed().as_secs_f64();
+        let example = self.example.as_ref().expect("a task gives a batch");
+        let lesson = Lesson::new(loss, example, pass);
+        let (stepper, model) = (&mut self.stepper, self.task.model());
+        let Stepped { loss, penalty } =
+            stepper.fused_step(model, &lesson, clip, self.lr, &mut ())?;
+        self.task.model_mut().absorb(stepper.tape());
+        self.progress.step += 1;
+        self.progress.loss_sum += loss + penalty;
+        self.progress.loss_count += 1;
+        self.observer.event(Event::Step {
+            step: self.progress.step,
+            loss: loss + penalty,
+        });
+        Ok(())
+    }
+
+    /// Takes in losses of steps computed elsewhere. The first that was not finite ends the run, at
+    /// the state before it: no step after it has changed anything.
+    pub(super) fn take_losses(&mut self, arrived: &[Arrived]) -> Result<(), StepError> {
+        for one in arrived {
+            let step = self.accelerated_from + one.step;
+            if one.updated {
+                self.progress.loss_sum += one.loss;
+                self.progress.loss_count += 1;
+                continue;
+            }
+            let tensor = if one.loss.is_finite() {
+                "a gradient"
+            } else {
+                "the loss"
+            };
+            if self.spec.on_nan == OnNan::Stop {
+                self.progress.step = step;
+                return Err(BadNumber::new(tensor, one.loss).into());
+            }
+            self.progress.skipped += 1;
+            self.observer.event(Event::Skipped { step, tensor });
+        }
+        Ok(())
+    }
+
+    /// Brings the state back from where steps are computed.
+    pub(super) fn sync(&mut self) -> Result<()> {
+        let Some(mut accelerator) = self.accelerator.take() else {
+            return Ok(());
+        };
+        let stepper = &mut self.stepper;
+        let arrived = accelerator.sync(
+            &mut stepper.params,
+            &mut stepper.optimizer,
+            self.task.model_mut(),
+        )?;
+        let taken = self.take_losses(&arrived);
+        match taken {
+            Ok(()) => {
+                self.accelerator = Some(accelerator);
+                Ok(())
+            }
+            Err(error) => {
+                self.carried = accelerator.carried()?;
+                self.not_finite(error)
+            }
+        }
+    }
+
+    /// The step after `progress.step` failed: nothing has changed in it but running statistics.
+    pub(super) fn not_finite(&mut self, error: StepError) -> Result<()> {
+        let step = self.progress.step;
+        let bad = match error {
+            StepError::Other(error) => return Err(error),
+            StepError::NotFinite(bad) => bad,
+        };
+        if self.spec.on_nan == OnNan::Skip {
+            let per_epoch = self.task.steps_per_epoch().max(1);
+            self.progress.step += self.spec.accumulate.min(per_epoch - step % per_epoch);
+            self.progress.skipped += 1;
+            self.observer.event(Event::Skipped {
+                step,
+                tensor: &bad.tensor,
+            });
+            return Ok(());
+        }
+        // What failed elsewhere is brought back here for the last time.
+        if let Some(mut accelerator) = self.accelerator.take() {
+            let stepper = &mut self.stepper;
+            let model = self.task.model_mut();
+            accelerator.sync(&mut stepper.params, &mut stepper.optimizer, model)?;
+            self.carried = accelerator.carried()?;
+        }
+        let kept = self.keep_last_good(&bad);
+        let (clip, skip) = if self.spec.fused_updates {
+            ("clip_element", " and without fused_updates")
+        } else {
+            ("clip", "")
+        };
+        Err(Error::NotFinite {
+            step,
+            tensor: bad.tensor,
+            value: bad.value,
+            advice: format!(
+                "lower the learning rate, set {clip}, look at the data, or leave such steps out \
+                 with --on-nan skip{skip}{kept}"
+            ),
+        })
+    }
+}
