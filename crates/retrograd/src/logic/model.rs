@@ -29,8 +29,13 @@ pub struct LogicCa {
 }
 
 impl LogicCa {
-    /// A model with the wiring of a seed.
+    /// A model with the wiring of a seed, or of the description's own.
     pub fn new(spec: LogicSpec, seed: u64) -> Result<Self> {
+        let seed = spec.wiring_seed.unwrap_or(seed);
+        Self::wired(spec, seed)
+    }
+
+    fn wired(spec: LogicSpec, seed: u64) -> Result<Self> {
         spec.check()?;
         if spec.wiring == WiringKind::Jax {
             return Self::with_notebook_wires(spec, seed);
@@ -174,7 +179,7 @@ impl LogicCa {
         *self = LogicCa {
             layout: frozen,
             parallel: self.parallel,
-            ..Self::new(self.spec.clone(), seed)?
+            ..Self::wired(self.spec.clone(), seed)?
         };
         Ok(())
     }

@@ -33,6 +33,9 @@ pub struct LogicSpec {
     /// How gates are wired.
     #[serde(default)]
     pub wiring: WiringKind,
+    /// The seed that draws the wires of the first attempt, whatever the run's; the run's where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wiring_seed: Option<u64>,
     /// Every perception kernel has a wiring of its own.
     #[serde(default)]
     pub per_kernel_wiring: bool,

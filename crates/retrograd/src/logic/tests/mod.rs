@@ -24,6 +24,7 @@ pub(super) fn small(boundary: BoundaryCondition, steps: usize, fire_rate: f64) -
         steps,
         fire_rate,
         wiring: WiringKind::Unique,
+        wiring_seed: None,
         per_kernel_wiring: false,
         pass_logit: 10.0,
         gate_penalty: 0.0,
@@ -64,4 +65,24 @@ pub(super) fn case(
     });
     let input = LogicBatch::new(model, state, [b, h, w], fire).unwrap();
     (params, input)
+}
+
+#[test]
+fn a_wiring_seed_draws_the_wires_of_every_run() {
+    let wires = |model: &LogicCa| model.update_wires().to_vec();
+    for wiring in [WiringKind::Unique, WiringKind::Random, WiringKind::Jax] {
+        let mut spec = small(BoundaryCondition::Zero, 1, 1.0).spec().clone();
+        spec.wiring = wiring;
+        let drawn = |seed| wires(&LogicCa::new(spec.clone(), seed).unwrap());
+        assert!(drawn(5) != drawn(6), "{wiring:?}");
+        let pinned = LogicSpec {
+            wiring_seed: Some(5),
+            ..spec.clone()
+        };
+        let mut model = LogicCa::new(pinned, 6).unwrap();
+        assert!(wires(&model) == drawn(5), "{wiring:?}");
+        // The next attempt has others.
+        model.rewire(7).unwrap();
+        assert!(wires(&model) == drawn(7), "{wiring:?}");
+    }
 }
