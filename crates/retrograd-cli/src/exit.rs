@@ -7,6 +7,7 @@
 //! | 2 | bad input, or anything else that went wrong |
 //! | 3 | `reproduce`: the same bits can't be expected, and the command has said why |
 //! | 130 | stopped by Ctrl-C or SIGTERM, the state saved |
+//! | 141 | what read standard output has closed it |
 
 use std::ffi::OsString;
 
@@ -65,15 +66,20 @@ pub fn usage(error: &clap::Error, args: &[OsString]) -> u8 {
 }
 
 /// `retrograd train --list | head -1`: a reader that has enough is no fault of ours. Without this
-/// the printing would panic. And a panic that the library catches becomes an error, which says it.
+/// the printing would panic; where a disk is full, too, which is an error like another. And a panic that
+/// the library catches becomes an error, which says it.
 pub fn end_quietly_with_the_reader() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         // What a formatted panic leaves; the standard library's own are formatted.
         let text = info.payload().downcast_ref::<String>();
         let text = text.map_or("", String::as_str);
-        if text.starts_with("failed printing to std") {
-            std::process::exit(141);
+        if let Some(problem) = text.strip_prefix("failed printing to std") {
+            if problem.contains("Broken pipe") {
+                std::process::exit(141);
+            }
+            log::error(&format!("cannot write to std{problem}"), 2);
+            std::process::exit(2);
         }
         if !retrograd::command::panic_is_caught() {
             usual(info);

@@ -127,6 +127,54 @@ fn an_error_of_the_system_is_said_once() {
     assert_eq!(stderr.matches("os error 2").count(), 1, "{stderr}");
 }
 
+/// What is printed goes to a disk, too, where `>` says so.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_under_standard_output_is_an_error_and_a_reader_that_leaves_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    experiment(folder, SHORT);
+    let shell = |script: &str| {
+        let script = script.replace("retrograd", env!("CARGO_BIN_EXE_retrograd"));
+        let mut shell = std::process::Command::new("bash");
+        shell.args(["-c", &script]).current_dir(folder);
+        parts(shell.output().unwrap())
+    };
+    for args in [
+        "completions bash",
+        "train --list",
+        "train test.toml --out a -q",
+    ] {
+        let (code, _, stderr) = shell(&format!("retrograd {args} > /dev/full"));
+        assert_eq!(code, 2, "{args}: {stderr}");
+        assert!(
+            stderr.contains("error: cannot write to stdout: No space"),
+            "{stderr}"
+        );
+        assert!(!stderr.contains("panicked"), "{stderr}");
+    }
+    // What was trained is there nevertheless.
+    let (code, stdout, _) = run(folder, &["check", "a"]);
+    assert_eq!(code, 0, "{stdout}");
+    // By then nobody reads any more.
+    let late = "{ sleep 0.3; retrograd completions bash; } | true; exit ${PIPESTATUS[0]}";
+    let (code, _, stderr) = shell(late);
+    assert_eq!(code, 141, "{stderr}");
+}
+
+#[test]
+fn folds_beyond_every_table_are_refused_as_they_were_written() {
+    let folder = tempfile::tempdir().unwrap();
+    experiment(folder.path(), SHORT);
+    let folds = u64::MAX.to_string();
+    let (code, _, stderr) = run(folder.path(), &["train", "test.toml", "--folds", &folds]);
+    assert_eq!(code, 2, "{stderr}");
+    assert!(
+        stderr.contains(&folds) && !stderr.contains("-1"),
+        "{stderr}"
+    );
+}
+
 /// Every thread has a stack of its own to reserve, and the address space is what it is.
 #[test]
 fn with_threads_refused_a_run_ends_with_the_same_bits() {

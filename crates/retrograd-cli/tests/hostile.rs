@@ -35,6 +35,17 @@ fn a_decoder_that_panics_is_one_error_and_prints_nothing_else() {
     assert!(error.contains("half.png"), "{error}");
     let error = refused(folder.path(), &["init", "half.png"]);
     assert!(error.contains("half.png"), "{error}");
+    let data = "[data]\nmethod = \"supervised\"\npatch = 16\nsteps_per_epoch = 1\n\
+                generate = { kind = \"photograph\", count = 2, width = 32, height = 32, sigma = 25.0 }\n";
+    let layer = "layers = [{ kind = \"conv2d\", out = 1, kernel = 3, padding = 1 }]";
+    let text =
+        format!("name = \"d\"\n[model]\nfamily = \"denoise\"\n{layer}\n{data}[train]\n{ADAM}");
+    std::fs::write(folder.path().join("d.toml"), text).unwrap();
+    let train = ["train", "d.toml", "--no-verify", "--out", "d"];
+    let (code, _, error) = run(folder.path(), &train);
+    assert_eq!(code, 0, "{error}");
+    let error = refused(folder.path(), &["run", "d", "half.png", "--out", "out"]);
+    assert!(error.contains("half.png"), "{error}");
 }
 
 #[cfg(unix)]

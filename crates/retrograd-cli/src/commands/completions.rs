@@ -20,11 +20,9 @@ pub struct CompletionsArgs {
 
 pub fn run(args: CompletionsArgs) -> Result {
     let mut command = super::Cli::command();
-    clap_complete::generate(
-        args.shell,
-        &mut command,
-        "retrograd",
-        &mut std::io::stdout(),
-    );
+    // Not to standard output itself: where that fails, clap panics.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "retrograd", &mut script);
+    print!("{}", String::from_utf8(script)?);
     Ok(Outcome::Done)
 }

@@ -58,7 +58,8 @@ pub struct TrainArgs {
     seed: Option<u64>,
     /// Cross-validates: trains in every fold on the others, then on all rows, for the median of the
     /// folds' best epochs. Figures are mean and deviation over the folds' own rows.
-    #[arg(long, value_name = "K", conflicts_with_all = ["resume", "weights", "show_plan"])]
+    #[arg(long, value_name = "K", conflicts_with_all = ["resume", "weights", "show_plan"],
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(..=1_000_000))]
     folds: Option<usize>,
     /// Trains with this many seeds, from --seed on: a folder each, a table of mean and deviation, the
     /// best marked.
