@@ -127,6 +127,11 @@ fn compress(state: &mut [u32; 8], block: &[u8; 64]) {
 
 /// The digest of a file, as `sha256sum` prints it.
 pub fn of_file(path: &Path) -> Result<String> {
+    // A device may have no end, and a pipe's writer may never come; the name may be anybody's.
+    let about = std::fs::metadata(path).map_err(Error::io(path, "read"))?;
+    if !about.is_file() {
+        return Err(Error::refused(path.display(), "is no file; needs one"));
+    }
     let mut file = File::open(path).map_err(Error::io(path, "read"))?;
     let mut digest = Sha256::default();
     let mut buffer = vec![0; 1 << 16];
@@ -146,6 +151,16 @@ mod tests {
         let mut digest = Sha256::default();
         digest.update(bytes);
         digest.finish()
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_has_no_end_has_no_digest() {
+        let error = of_file(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(
+            error.contains("/dev/zero") && error.contains("is no file"),
+            "{error}"
+        );
     }
 
     /// The examples of FIPS 180-4's companion, and its million of the letter a.
