@@ -3,6 +3,7 @@
 //!
 //! The tests of the library feed them every file of the corpus (`tests/fuzz_corpus.rs`).
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use retrograd::data::csv::{Reading, Table};
@@ -10,11 +11,11 @@ use retrograd::data::formula::Formula;
 use retrograd::data::image::{ImageFile, Rect, Spool};
 use retrograd::data::mrc::MrcFile;
 use retrograd::data::safetensors::{TensorFile, Tensors};
-use retrograd::data::{DataSpec, Preparation, idx, npy};
+use retrograd::data::{DataSpec, Preparation, TaskKind, idx, npy};
 use retrograd::graph::EdgeRule;
 use retrograd::graph::data::{
-    EdgeListFiles, read_content_cites, read_edge_list, read_planetoid, read_tudataset,
-    read_unlabelled,
+    EdgeListFiles, GraphFolder, read_content_cites, read_edge_list, read_folder, read_planetoid,
+    read_tudataset, read_unlabelled,
 };
 use retrograd::graph::task::Predict;
 use retrograd::kan::{FrozenKan, read_state};
@@ -36,6 +37,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("safetensors", safetensors),
     ("weights", weights),
     ("checkpoint", checkpoint),
+    ("metrics", metrics),
     ("bundle", bundle),
     ("kan_state", kan_state),
     ("frozen_kan", frozen_kan),
@@ -47,6 +49,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("edge_list", edge_list),
     ("graphml", graphml),
     ("gml", gml),
+    ("graph_folder", graph_folder),
     ("content_cites", content_cites),
     ("planetoid", planetoid),
     ("tudataset", tudataset),
@@ -192,6 +195,16 @@ fn checkpoint(bytes: &[u8]) {
     super::experiments::resume(bytes);
 }
 
+/// The tables that stand beside a run's checkpoint: `metrics.csv`, and `summary.json`.
+fn metrics(bytes: &[u8]) {
+    let cut = bytes.windows(BETWEEN.len()).position(|w| w == BETWEEN);
+    let (metrics, summary) = match cut {
+        Some(at) => (&bytes[..at], &bytes[at + BETWEEN.len()..]),
+        None => (bytes, &b"{}"[..]),
+    };
+    super::experiments::told(metrics, summary);
+}
+
 fn bundle(bytes: &[u8]) {
     let Ok(bundle) = Bundle::from_bytes(path(), bytes) else {
         return;
@@ -332,6 +345,40 @@ fn marked(name: &str, bytes: &[u8]) {
         };
         let _ = read_edge_list(&files, 0);
         let _ = read_unlabelled(&EdgeListFiles::of_edges(path));
+    });
+}
+
+/// Graphs that are files of one folder, and a table of what they are.
+fn graph_folder(bytes: &[u8]) {
+    let Some((&choice, bytes)) = bytes.split_first() else {
+        return;
+    };
+    let kind = ["marked", "listed"][usize::from(choice & 1)];
+    let names = match choice & 1 {
+        0 => ["labels.csv", "marked/a.graphml", "marked/b.gml"],
+        _ => ["labels.csv", "listed/a.csv", "listed/b.txt"],
+    };
+    in_folder(|folder| std::fs::create_dir_all(folder.join(kind)).expect("a folder"));
+    with_files(&names, bytes, |folder| {
+        let spec = GraphFolder {
+            folder: folder.join(kind),
+            target: (choice & 2 != 0).then(|| "kind".into()),
+            labels: (choice & 4 != 0).then(|| folder.join("labels.csv")),
+            task: match choice & 8 {
+                0 => TaskKind::Classification,
+                _ => TaskKind::Regression,
+            },
+            numbers: match choice & 16 {
+                0 => Vec::new(),
+                _ => vec!["age".into()],
+            },
+            categories: BTreeMap::new(),
+            scaling: None,
+            folds: 10,
+            fold: None,
+            validate: true,
+        };
+        let _ = read_folder(&spec, choice & 32 == 0);
     });
 }
 
