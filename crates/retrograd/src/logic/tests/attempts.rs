@@ -117,7 +117,8 @@ fn checkerboard(channels: usize, more: &str) -> LogicTask {
     let text = format!(
         "name = \"boards\"\n[model]\nfamily = \"logic_ca\"\nchannels = {channels}\nkernels = 3\n\
          perception = [9, 8, 4, 2]\nupdate = [{}, 32, 16, 8, {channels}]\nboundary = \"zero\"\n{more}\n\
-         [data]\ngrid = [8, 8]\nstart = \"random\"\ntarget = \"checkerboard\"\n[train]\nepochs = 1\n",
+         [data]\ngrid = [8, 8]\nstart = \"random\"\ntarget = \"checkerboard\"\n[train]\nepochs = 1\n\
+         optimizer = {{ kind = \"adam\", lr = 0.1 }}\n",
         7 * channels,
     );
     LogicTask::new(&Experiment::parse(&text, "boards.toml").unwrap()).unwrap()
