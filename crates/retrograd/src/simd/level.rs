@@ -96,11 +96,18 @@ thread_local! {
 /// The instruction set in use: what [`VARIABLE`] names, or else the best.
 #[inline]
 pub fn instruction_set() -> InstructionSet {
-    static EVERYWHERE: OnceLock<InstructionSet> = OnceLock::new();
-    match HERE.get() {
-        Some(set) => set,
-        None => *EVERYWHERE.get_or_init(|| asked().ok().flatten().unwrap_or_else(best)),
-    }
+    HERE.get().unwrap_or_else(|| everywhere().0)
+}
+
+/// What threads use that are not told otherwise. Kept with its proof: to ask the processor anew takes some
+/// thirty loads, which a layer of one sample would notice.
+#[inline]
+fn everywhere() -> (InstructionSet, Level) {
+    static EVERYWHERE: OnceLock<(InstructionSet, Level)> = OnceLock::new();
+    *EVERYWHERE.get_or_init(|| {
+        let set = asked().ok().flatten().unwrap_or_else(best);
+        (set, set.level().unwrap_or_else(Level::fallback))
+    })
 }
 
 fn best() -> InstructionSet {
@@ -128,9 +135,9 @@ pub fn asked() -> Result<Option<InstructionSet>> {
 /// The instruction set in use, for [`dispatch!`](super::dispatch).
 #[inline]
 pub fn level() -> Level {
-    match instruction_set().level() {
-        Some(level) => level,
-        None => Level::fallback(),
+    match HERE.get() {
+        Some(set) => set.level().unwrap_or_else(Level::fallback),
+        None => everywhere().1,
     }
 }
 

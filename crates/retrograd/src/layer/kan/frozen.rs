@@ -72,7 +72,9 @@ pub(crate) fn forward_single<W: Stored>(
                 let rows = &weights.spline[row * kan.outputs..][..(kan.degree + 1) * kan.outputs];
                 let s = scale(weights.spline_scale, i);
                 if kan.degree == 3 {
-                    let b = [0, 1, 2, 3].map(|m| tile.values[m][l] * s);
+                    // A closure would be compiled without the instruction set, and called.
+                    let v = &tile.values;
+                    let b = [v[0][l] * s, v[1][l] * s, v[2][l] * s, v[3][l] * s];
                     add_four(b, rows, y);
                 } else {
                     for (m, row) in rows.chunks_exact(kan.outputs).enumerate() {
