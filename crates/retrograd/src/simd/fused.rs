@@ -39,7 +39,8 @@ macro_rules! impl_fused {
                 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
                 if let fearless_simd::Level::WasmSimd128(_) = simd.level() {
                     use super::fused_simd128::{Quarters, emulated};
-                    let sums = emulated(self.quarters(), b.quarters(), c.quarters());
+                    let mut sums = c.quarters();
+                    emulated(self.quarters(), b.quarters(), &mut sums);
                     return $vector::of(simd, sums);
                 }
                 let mut sum: [f32; $lanes] = c.into();

@@ -1,9 +1,8 @@
 //! The emulated multiply-add in WebAssembly's vectors, four lanes to one of them.
 //!
 //! What `fused.rs` says, with operations chosen by hand: of the loop there the compiler makes conversions to
-//! f32 one by one (24.6 ns for 16 lanes in a product of small matrices in Node 20, 9.4 with this). Inlined,
-//! since a splat, or a row that several sums share, is then converted once; a call takes 14.6. Nothing is
-//! handed over in memory, so that lanes stay in registers.
+//! f32 one by one (24.6 ns for 16 lanes in a product of small matrices in Node 20, 14.6 with this). Inlined it
+//! would take 9.4, and the engine more than twice as long to compile.
 
 use core::arch::wasm32::*;
 
@@ -44,10 +43,10 @@ impl<S: Simd> Quarters<S, 4> for f32x16<S> {
     }
 }
 
-/// a·b + c.
-#[inline(always)]
-pub fn emulated<const N: usize>(a: [v128; N], b: [v128; N], c: [v128; N]) -> [v128; N] {
-    let mut sums = c;
+/// c = a·b + c.
+#[inline(never)]
+pub fn emulated<const N: usize>(a: [v128; N], b: [v128; N], c: &mut [v128; N]) {
+    let mut sums = *c;
     let mut half = i32x4_splat(0);
     let mut least = i32x4_splat(i32::MAX);
     for i in 0..N {
@@ -68,7 +67,7 @@ pub fn emulated<const N: usize>(a: [v128; N], b: [v128; N], c: [v128; N]) -> [v1
             sums[i] = to_odd_and_back(a[i], b[i], c[i]);
         }
     }
-    sums
+    *c = sums;
 }
 
 /// Four sums, through ones that are rounded to odd.
