@@ -156,6 +156,12 @@ pub fn allow(demand: &Demand<'_>) -> Result<()> {
     if limit < u64::MAX {
         demand.within(limit, "allowed")?;
     }
+    // Asking the system takes longer than to use so little, and a folder may hold thousands of small files.
+    // Where even a MiB is missing the allocation itself fails.
+    const SMALL: u128 = 1 << 20;
+    if demand.bytes() <= SMALL {
+        return Ok(());
+    }
     match machine::free() {
         Some(free) => demand.within(free, "free"),
         None => {
@@ -170,12 +176,6 @@ pub fn allow(demand: &Demand<'_>) -> Result<()> {
 
 /// Refuses a file of that many bytes that would be held in memory whole.
 pub(crate) fn allow_file(path: &std::path::Path, bytes: u64) -> Result<()> {
-    // Asking the system takes longer than reading such a file (and a folder may hold thousands); where
-    // even that much is missing, the reader's own reservation fails.
-    const SMALL: u64 = 1 << 20;
-    if bytes <= SMALL.min(LIMIT.load(Ordering::Relaxed)) {
-        return Ok(());
-    }
     let demand = Demand::fixed(bytes.into());
     allow(&demand).map_err(|error| match error {
         Error::Refused { problem, .. } => Error::refused(path.display(), problem),
