@@ -95,7 +95,7 @@ class Denoiser(TransformerMixin, BaseEstimator):
             run = Path(folder) / "run"
             n_threads = threads(self.n_jobs)
             summary = _retrograd.train(
-                text, "denoiser", folder, run, False, self.device, n_threads, False
+                text, "denoiser", folder, run, False, self.device, n_threads, False, False
             )
             self.summary_ = json.loads(summary)
             self.experiment_ = (run / "experiment.toml").read_text(encoding="utf-8")
