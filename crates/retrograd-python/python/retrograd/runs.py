@@ -161,10 +161,17 @@ def train(
 
     watch = watcher(progress, described["name"], int(settings["epochs"]))
 
+    done = 0
+
     def on_event(kind: str, more: str) -> None:
+        nonlocal done
         told = json.loads(more)
         watch(kind, told)
-        if kind in ("epoch", "epoch_ended") and callback is not None:
+        if kind == "start":
+            done = told["step"] // told["steps_per_epoch"]
+        # A run that goes on says once more that the epoch ended which it was stopped after.
+        ended = kind == "epoch_ended" and told["epoch"] > done
+        if callback is not None and (kind == "epoch" or ended):
             callback(told)
 
     try:
