@@ -37,8 +37,8 @@ const GROWN: u64 = 3;
 /// Batches of the last epochs that it must get right, too.
 const BATCHES: u64 = 40;
 
-/// Larger boards that a checkerboard must grow and heal on before it has learned. A few show little: one
-/// circuit left four cells wrong on a board after five without any, another two on the fifth.
+/// Larger boards that a checkerboard must grow and heal on before it has learned. One shows little: there are
+/// circuits that are right in time on one board in five.
 const BOARDS: u64 = 32;
 
 /// Trials from other starts that a circuit with fewer gates must pass.
