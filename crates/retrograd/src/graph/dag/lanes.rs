@@ -18,15 +18,18 @@ crate::cuts::cuts!(BLOCK);
 /// The lanes of a row in f64. `FULL`: they fill all `N` vectors.
 #[inline(always)]
 fn wide<S: Simd, const N: usize, const FULL: bool>(simd: S, row: &[f32]) -> [[f64x8<S>; 2]; N] {
-    std::array::from_fn(|i| {
-        let (low, high) = if FULL {
-            f32x16::from_slice(simd, &row[i * LANES..(i + 1) * LANES])
-        } else {
-            simd::load_short(simd, &row[i * LANES..])
-        }
-        .widen();
-        [low, high]
-    })
+    simd::array(
+        #[inline(always)]
+        |i| {
+            let (low, high) = if FULL {
+                f32x16::from_slice(simd, &row[i * LANES..(i + 1) * LANES])
+            } else {
+                simd::load_short(simd, &row[i * LANES..])
+            }
+            .widen();
+            [low, high]
+        },
+    )
 }
 
 /// Rows of values, `width` samples each, from that of place `first` on.

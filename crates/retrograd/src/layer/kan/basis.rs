@@ -236,7 +236,11 @@ pub(super) fn clamp<S: Simd>(
         (lo[l], hi[l]) = (table.knots[t], table.knots[t + table.grid]);
         (lo_up[l], hi_up[l]) = (table.up[t], table.up[t + table.grid]);
     }
-    let [lo, hi, lo_up, hi_up] = [lo, hi, lo_up, hi_up].map(|v| f32x16::from_slice(simd, &v[..]));
+    let (lo, hi) = (f32x16::load_array(simd, lo), f32x16::load_array(simd, hi));
+    let (lo_up, hi_up) = (
+        f32x16::load_array(simd, lo_up),
+        f32x16::load_array(simd, hi_up),
+    );
     let below = x.simd_lt(lo_up);
     // x > knot: beyond the least f32 that is not below it, or on it when that is above.
     let above = x.simd_gt(hi_up) | (x.simd_eq(hi_up) & hi_up.simd_gt(hi));

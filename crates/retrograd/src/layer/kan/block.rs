@@ -156,22 +156,17 @@ impl Block {
         let knots = &kan.table.knots[at..=at + count];
         let up = &kan.table.up[at..=at + count];
         let exist = u64::MAX >> (BLOCK - samples);
-        // Which samples are not below a knot.
-        let reached = |q: usize| {
-            let up = f32x16::splat(simd, up[q]);
-            x.map(|x| x.simd_ge(up))
-        };
-        let bits = |masks: [_; VECTORS]| bits(simd, &masks) & exist;
         // Mostly all samples are in the grid itself, or not far from it.
         let (mut first, mut end) = (degree, degree + kan.grid);
-        let (mut low, mut high) = (bits(reached(first)), bits(reached(end)));
+        let mut low = bits(&reached(simd, x, up[first])) & exist;
+        let mut high = bits(&reached(simd, x, up[end])) & exist;
         while low != exist && first > 0 {
             first -= 1;
-            low = bits(reached(first));
+            low = bits(&reached(simd, x, up[first])) & exist;
         }
         while high != 0 && end < count {
             end += 1;
-            high = bits(reached(end));
+            high = bits(&reached(simd, x, up[end])) & exist;
         }
         (self.first, self.end) = (first, end);
         let mut knot = [f32x16::splat(simd, knots[first]); VECTORS];
@@ -191,12 +186,12 @@ impl Block {
         } else {
             let mut above = low;
             for q in first..end - 1 {
-                let next = reached(q + 1);
+                let next = reached(simd, x, up[q + 1]);
                 let t = f32x16::splat(simd, knots[q + 1]);
                 for v in 0..VECTORS {
                     knot[v] = next[v].select(t, knot[v]);
                 }
-                let next = bits(next);
+                let next = bits(&next) & exist;
                 self.members[q % INTERVALS] = above & !next;
                 above = next;
             }
@@ -236,9 +231,19 @@ struct Intervals<S: Simd> {
     some_outside: bool,
 }
 
+/// Which samples are not below a knot.
+#[inline(always)]
+fn reached<S: Simd>(simd: S, x: &[f32x16<S>; VECTORS], up: f32) -> [simd::mask32x16<S>; VECTORS] {
+    let up = f32x16::splat(simd, up);
+    simd::array(
+        #[inline(always)]
+        |v| x[v].simd_ge(up),
+    )
+}
+
 /// A bit for every sample of a block.
 #[inline(always)]
-fn bits<S: Simd>(_: S, masks: &[simd::mask32x16<S>; VECTORS]) -> u64 {
+fn bits<S: Simd>(masks: &[simd::mask32x16<S>; VECTORS]) -> u64 {
     let mut bits = 0;
     for (v, mask) in masks.iter().enumerate() {
         bits |= mask.to_bitmask() << (v * LANES);

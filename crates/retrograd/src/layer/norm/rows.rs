@@ -138,12 +138,19 @@ fn weighted_sums<S: Simd>(simd: S, w: &[f32], x: &[f32], d: &[f32], mean: f32) -
     let (x, x_rest) = x.as_chunks::<LANES>();
     let (d, d_rest) = d.as_chunks::<LANES>();
     for ((w, x), d) in w.iter().zip(x).zip(d) {
-        let [w, x, d] = [w, x, d].map(|v| f32x16::from_slice(simd, v));
+        let (w, x) = (
+            f32x16::load_array_ref(simd, w),
+            f32x16::load_array_ref(simd, x),
+        );
+        let d = f32x16::load_array_ref(simd, d);
         let g = w * d;
         sums[0] += g;
         sums[1] = g.fma(x - f32x16::splat(simd, mean), sums[1]);
     }
-    let mut totals = sums.map(|sum| f64::from(simd.reduce_sum_f32x16(sum)));
+    let mut totals = simd::array(
+        #[inline(always)]
+        |i| f64::from(simd.reduce_sum_f32x16(sums[i])),
+    );
     for ((&w, &x), &d) in w_rest.iter().zip(x_rest).zip(d_rest) {
         let g = f64::from(w) * f64::from(d);
         totals[0] += g;

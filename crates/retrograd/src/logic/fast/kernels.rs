@@ -5,13 +5,13 @@
 use super::lanes::Lanes;
 use super::plan::LayerPlan;
 use crate::logic::gates::{GATES, TABLE};
-use crate::simd::{Fused, Simd, exp, f32x16, prelude::*};
+use crate::simd::{Fused, Simd, array, exp, f32x16, prelude::*};
 use fearless_simd::f32x4;
 
 #[inline(always)]
 fn load<S: Simd, const V: usize>(simd: S, at: &[Lanes]) -> [f32x16<S>; V] {
     let at: &[Lanes; V] = at[..V].try_into().expect("V vectors");
-    std::array::from_fn(
+    array(
         #[inline(always)]
         |v| f32x16::load_array_ref(simd, &at[v]),
     )
@@ -27,7 +27,7 @@ fn store<S: Simd, const V: usize>(x: [f32x16<S>; V], at: &mut [Lanes]) {
 
 #[inline(always)]
 fn add<S: Simd, const V: usize>(x: [f32x16<S>; V], y: [f32x16<S>; V]) -> [f32x16<S>; V] {
-    std::array::from_fn(
+    array(
         #[inline(always)]
         |v| x[v] + y[v],
     )
@@ -58,7 +58,7 @@ pub(super) fn layer_forward<S: Simd, const V: usize>(
             let c1 = f32x16::splat(simd, c[1]);
             let c2 = f32x16::splat(simd, c[2]);
             let c3 = f32x16::splat(simd, c[3]);
-            let y: [f32x16<S>; V] = std::array::from_fn(
+            let y: [f32x16<S>; V] = array(
                 #[inline(always)]
                 |v| {
                     let slope = c3.fma(b[v], c1);
@@ -191,7 +191,6 @@ pub(super) fn soften<S: Simd>(simd: S, logits: &[f32; GATES]) -> ([f32; GATES], 
     let largest = x.reduce_max();
     let e = exp(simd, x - f32x16::splat(simd, largest));
     let p = e / f32x16::splat(simd, e.reduce_sum());
-    // Not `array::map`: it is a function of its own, compiled without this one's instructions.
     let [c0, c1, c2, c3] = COLUMNS;
     let c = sum_lanes([
         p * f32x16::load_array(simd, c0),
