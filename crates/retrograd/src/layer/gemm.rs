@@ -51,9 +51,10 @@ impl Stride {
 
 /// Columns of a panel: two vectors.
 pub(crate) const PANEL: usize = 2 * LANES;
-/// Rows of a tile where a vector is one register, and where it is several.
+/// Rows of a tile where a vector is one register of 32, and where it is several: six rows of half a panel
+/// are twelve of AVX2's sixteen registers.
 const TILE: usize = 12;
-const NARROW_TILE: usize = 3;
+const NARROW_TILE: usize = 6;
 /// Terms that one chain of f32 multiply-adds sums; longer sums are cut.
 pub const RUN: usize = 4096;
 /// Multiply-adds from which rows are spread over threads: some 5 µs, against one or two to hand
@@ -212,6 +213,8 @@ fn rows<S: Simd>(
                 tile::<S, 4>(simd, a, stride, panel, c, onto, n, columns)
             } else if left >= NARROW_TILE {
                 tile::<S, NARROW_TILE>(simd, a, stride, panel, c, onto, n, columns)
+            } else if left >= 3 {
+                tile::<S, 3>(simd, a, stride, panel, c, onto, n, columns)
             } else {
                 tile::<S, 1>(simd, a, stride, panel, c, onto, n, columns)
             };
@@ -231,16 +234,26 @@ fn tile<S: Simd, const R: usize>(
     n: usize,
     columns: usize,
 ) -> usize {
-    if columns > LANES {
-        tile_of::<S, R, 2>(simd, a, stride, panel, c, onto, n, columns);
+    if columns <= LANES {
+        tile_of::<S, R, 0, 1>(simd, a, stride, panel, c, onto, n, columns);
+    } else if S::f32s::LEN >= LANES {
+        tile_of::<S, R, 0, 2>(simd, a, stride, panel, c, onto, n, columns);
     } else {
-        tile_of::<S, R, 1>(simd, a, stride, panel, c, onto, n, columns);
+        // The halves of a panel one after the other: together their sums don't fit the registers.
+        tile_of::<S, R, 0, 1>(simd, a, stride, panel, c, onto, n, LANES);
+        let onto = match onto {
+            Onto::Row(row) => Onto::Row(&row[LANES..]),
+            other => other,
+        };
+        let c = &mut c[LANES..];
+        tile_of::<S, R, LANES, 1>(simd, a, stride, panel, c, onto, n, columns - LANES);
     }
     R
 }
 
+/// `R` rows by `V` vectors of C, which begin at column `FIRST` of the panel.
 #[inline(always)]
-fn tile_of<S: Simd, const R: usize, const V: usize>(
+fn tile_of<S: Simd, const R: usize, const FIRST: usize, const V: usize>(
     simd: S,
     a: &[f32],
     stride: Stride,
@@ -256,7 +269,7 @@ fn tile_of<S: Simd, const R: usize, const V: usize>(
     let a = &a[..(R - 1) * stride.row + (k - 1) * stride.column + 1];
     for (kk, b) in panel.chunks_exact(PANEL).enumerate() {
         let mut v = [f32x16::splat(simd, 0.0); V];
-        for (v, b) in v.iter_mut().zip(b.chunks_exact(LANES)) {
+        for (v, b) in v.iter_mut().zip(b[FIRST..].chunks_exact(LANES)) {
             *v = f32x16::from_slice(simd, b);
         }
         let at = kk * stride.column;

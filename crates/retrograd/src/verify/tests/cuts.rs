@@ -137,22 +137,26 @@ fn sources(at: &Path, found: &mut Vec<PathBuf>) {
 /// Files and names.
 type Constants = BTreeSet<(String, String)>;
 
-/// File and name of every constant of a whole number, and of those within `cuts!(…)`.
-fn constants() -> (Constants, Constants) {
+/// The files of [`KERNELS`], and their text before their tests.
+fn kernels() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
     for place in KERNELS {
         sources(&root.join(place), &mut files);
     }
-    let (mut all, mut declared) = (BTreeSet::new(), BTreeSet::new());
-    for path in files {
+    let read = |path: PathBuf| {
         let text = std::fs::read_to_string(&path).unwrap();
         let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
-        let file = path
-            .strip_prefix(&root)
-            .unwrap()
-            .to_string_lossy()
-            .replace('\\', "/");
+        let file = path.strip_prefix(&root).unwrap().to_string_lossy();
+        (file.replace('\\', "/"), text.to_string())
+    };
+    files.into_iter().map(read).collect()
+}
+
+/// File and name of every constant of a whole number, and of those within `cuts!(…)`.
+fn constants() -> (Constants, Constants) {
+    let (mut all, mut declared) = (BTreeSet::new(), BTreeSet::new());
+    for (file, text) in kernels() {
         for line in text.lines() {
             let line = line.trim_start();
             let line = line.strip_prefix("pub(crate) ").unwrap_or(line);
@@ -282,4 +286,22 @@ fn training_data_and_circuits_agree_with_their_oracles() {
     let all = crate::verify::practice::all();
     let report = crate::verify::practice::check_all(&all).unwrap();
     assert!(report.passed(), "{}", report.table());
+}
+
+/// `array::from_fn` and `array::map` may become functions of their own, compiled without the instructions of
+/// the kernel: `simd::array` is always inlined.
+#[test]
+fn vectors_are_filled_by_what_is_always_inlined() {
+    let mut slow = Vec::new();
+    for (file, text) in kernels() {
+        let of_vectors = text.contains("f32x16");
+        for (i, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap();
+            let fills = code.contains("array::from_fn(") || code.contains("].map(|v|");
+            if of_vectors && fills {
+                slow.push(format!("{file}:{}: {}", i + 1, line.trim()));
+            }
+        }
+    }
+    assert!(slow.is_empty(), "take simd::array:\n{}", slow.join("\n"));
 }
