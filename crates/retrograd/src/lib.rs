@@ -179,7 +179,7 @@ pub use error::{Error, Result};
 pub use family::{FAMILIES, Family};
 pub use layout::{Layout, Tensor};
 pub use loss::{Loss, Target};
-pub use model::{Batch, Buffer, Grads, Kernels, Model, Pass, Ready, Told};
+pub use model::{Batch, Buffer, Grads, Kernels, Model, Pass, Ready, Reported, Told};
 pub use scalar::Scalar;
 
 /// The programs in the README, which are compiled and run with the documentation's.

@@ -122,13 +122,40 @@ impl<T: Send + Sync> Batch<T> for Vec<T> {
     }
 }
 
-/// What is called with a range whose gradient is complete, the parameters and the gradient; see
-/// [`Model::compute_backward_then`].
+/// The parameters of a backward pass that says on its way what is complete, and what is called then; see
+/// [`Model::compute_backward_reporting`].
+pub enum Reported<'a, T> {
+    /// Called with the range, the parameters and the gradient. It may change both within the range, as an
+    /// optimizer does.
+    Updated(&'a mut [T], Ready<'a, T>),
+    /// Called with the range and the gradient. The parameters stay as they are, and may be read by others
+    /// meanwhile: for gradients that are sent to other processes while those of earlier layers are computed.
+    Told(&'a [T], Told<'a, T>),
+}
+
+/// What [`Reported::Updated`] calls.
 pub type Ready<'a, T> = &'a mut dyn FnMut(Range<usize>, &mut [T], &mut [T]);
 
-/// What is called with a range whose gradient is complete, and the gradient; see
-/// [`Model::compute_backward_telling`].
+/// What [`Reported::Told`] calls.
 pub type Told<'a, T> = &'a mut dyn FnMut(Range<usize>, &[T]);
+
+impl<T> Reported<'_, T> {
+    /// The parameters.
+    pub fn params(&self) -> &[T] {
+        match self {
+            Reported::Updated(params, _) => params,
+            Reported::Told(params, _) => params,
+        }
+    }
+
+    /// Says that a range has its whole gradient.
+    pub fn complete(&mut self, range: Range<usize>, d_params: &mut [T]) {
+        match self {
+            Reported::Updated(params, ready) => ready(range, params, d_params),
+            Reported::Told(_, told) => told(range, d_params),
+        }
+    }
+}
 
 /// Numbers that belong to a model and are saved with it, but are not trained (knots, running
 /// statistics, wiring).
@@ -185,44 +212,24 @@ pub trait Model: Send + Sync {
     );
 
     /// The gradient of the parameters, as `compute_backward` leaves it, that says on its way what is
-    /// complete: `ready(range, params, d_params)` is called once a range of the flat vector has its
-    /// whole gradient and nothing later in the pass reads its parameters or its gradient. What is
-    /// called may change both within the range, as an optimizer does.
+    /// complete: `params` is told once a range of the flat vector has its whole gradient and nothing
+    /// later in the pass reads its parameters or its gradient.
     ///
     /// Every range holds whole tensors, frozen ones among them, and the ranges cover the vector
     /// once. A model of layers reports them one by one, from the last to the first; where a
     /// gradient is complete at the very end only, this default does: all at once.
-    fn compute_backward_then<T: Scalar>(
+    fn compute_backward_reporting<T: Scalar>(
         &self,
-        params: &mut [T],
+        mut params: Reported<'_, T>,
         input: &Self::Input<T>,
         pass: &Pass,
         tape: &mut Self::Tape<T>,
         d_output: &[T],
         d_params: &mut [T],
-        ready: Ready<'_, T>,
     ) {
         let grads = Grads::params(d_params);
-        self.compute_backward(params, input, pass, tape, d_output, grads);
-        ready(0..params.len(), params, d_params);
-    }
-
-    /// [`Model::compute_backward_then`] with parameters that stay as they are, and may be read by others
-    /// meanwhile: `told(range, d_params)` is called for the same ranges in the same order. For
-    /// gradients that are sent to other processes while those of earlier layers are computed.
-    fn compute_backward_telling<T: Scalar>(
-        &self,
-        params: &[T],
-        input: &Self::Input<T>,
-        pass: &Pass,
-        tape: &mut Self::Tape<T>,
-        d_output: &[T],
-        d_params: &mut [T],
-        told: Told<'_, T>,
-    ) {
-        let grads = Grads::params(d_params);
-        self.compute_backward(params, input, pass, tape, d_output, grads);
-        told(0..params.len(), d_params);
+        self.compute_backward(params.params(), input, pass, tape, d_output, grads);
+        params.complete(0..d_params.len(), d_params);
     }
 
     /// What a training step computes, in which order and into which buffers, as text: a line a step,
@@ -306,7 +313,7 @@ pub trait Model: Send + Sync {
     }
 
     /// Adds the part of the penalty's gradient that concerns a range which
-    /// [`Model::compute_backward_then`] reports. It must be a function of the parameters in the range alone:
+    /// [`Model::compute_backward_reporting`] reports. It must be a function of the parameters in the range alone:
     /// those after it have been changed by then. False, with nothing added, where the model can't.
     ///
     /// The default can for the whole vector. A model that reports parts has its own.

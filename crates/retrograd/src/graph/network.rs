@@ -11,7 +11,7 @@ use crate::plan::{
 use crate::verify::{Bundle, Case, FromBundle};
 #[cfg(feature = "gpu")]
 use crate::verify::{Device, On};
-use crate::{Batch, Buffer, Error, Grads, Layout, Model, Pass, Ready, Result, Scalar, Told};
+use crate::{Batch, Buffer, Error, Grads, Layout, Model, Pass, Reported, Result, Scalar};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -311,34 +311,18 @@ impl Model for GraphNetwork {
             .backward(params, input, pass, tape, d_output, grads);
     }
 
-    fn compute_backward_then<T: Scalar>(
+    fn compute_backward_reporting<T: Scalar>(
         &self,
-        params: &mut [T],
+        params: Reported<'_, T>,
         batch: &GraphBatch<T>,
         pass: &Pass,
         tape: &mut GraphTape<T>,
         d_output: &[T],
         d_params: &mut [T],
-        ready: Ready<'_, T>,
     ) {
         let input = Input::of_graphs(batch);
         self.layers()
-            .backward_then(params, input, pass, tape, d_output, d_params, ready);
-    }
-
-    fn compute_backward_telling<T: Scalar>(
-        &self,
-        params: &[T],
-        batch: &GraphBatch<T>,
-        pass: &Pass,
-        tape: &mut GraphTape<T>,
-        d_output: &[T],
-        d_params: &mut [T],
-        told: Told<'_, T>,
-    ) {
-        let input = Input::of_graphs(batch);
-        self.layers()
-            .compute_backward_telling(params, input, pass, tape, d_output, d_params, told);
+            .backward_reporting(params, input, pass, tape, d_output, d_params);
     }
 
     fn plan_text(&self) -> String {

@@ -13,7 +13,7 @@ use crate::plan::{
 use crate::verify::{Bundle, Case, FromBundle};
 #[cfg(feature = "gpu")]
 use crate::verify::{Device, On};
-use crate::{Buffer, Error, Grads, Layout, Model, Pass, Ready, Result, Scalar, Told};
+use crate::{Buffer, Error, Grads, Layout, Model, Pass, Reported, Result, Scalar};
 
 /// What a network's forward leaves for backward.
 pub type NetworkTape<T> = Tape<T>;
@@ -286,34 +286,18 @@ impl Model for Network {
             .backward(params, input, pass, tape, d_output, grads);
     }
 
-    fn compute_backward_then<T: Scalar>(
+    fn compute_backward_reporting<T: Scalar>(
         &self,
-        params: &mut [T],
+        params: Reported<'_, T>,
         input: &Vec<T>,
         pass: &Pass,
         tape: &mut NetworkTape<T>,
         d_output: &[T],
         d_params: &mut [T],
-        ready: Ready<'_, T>,
     ) {
         let input = self.input(input);
         self.layers()
-            .backward_then(params, input, pass, tape, d_output, d_params, ready);
-    }
-
-    fn compute_backward_telling<T: Scalar>(
-        &self,
-        params: &[T],
-        input: &Vec<T>,
-        pass: &Pass,
-        tape: &mut NetworkTape<T>,
-        d_output: &[T],
-        d_params: &mut [T],
-        told: Told<'_, T>,
-    ) {
-        let input = self.input(input);
-        self.layers()
-            .compute_backward_telling(params, input, pass, tape, d_output, d_params, told);
+            .backward_reporting(params, input, pass, tape, d_output, d_params);
     }
 
     fn penalty<T: Scalar>(&self, params: &[T], d_params: Option<&mut [T]>) -> T {

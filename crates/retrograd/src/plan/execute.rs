@@ -7,7 +7,7 @@ use crate::layer::conv2d::cpu::correlation;
 use crate::layer::conv2d::{Conv2d, stack, tile};
 use crate::layer::pieces::{add, zero};
 use crate::layer::{Around, Backward, Forward, Saved, Seen, sized};
-use crate::{Grads, Kernels, Pass, Ready, Scalar, Told};
+use crate::{Grads, Kernels, Pass, Reported, Scalar};
 
 /// What a model's forward leaves for backward.
 pub struct Tape<T> {
@@ -201,40 +201,10 @@ impl Layers<'_> {
     }
 
     /// The parameters' gradient, with word of what is complete; see
-    /// [`Model::compute_backward_then`](crate::Model::compute_backward_then).
-    pub fn backward_then<T: Scalar>(
+    /// [`Model::compute_backward_reporting`](crate::Model::compute_backward_reporting).
+    pub fn backward_reporting<T: Scalar>(
         &self,
-        params: &mut [T],
-        input: Input<'_, T>,
-        pass: &Pass,
-        tape: &mut Tape<T>,
-        d_output: &[T],
-        d_params: &mut [T],
-        ready: Ready<'_, T>,
-    ) {
-        let params = Params::Updated(params, ready);
-        self.backward_reporting(params, input, pass, tape, d_output, d_params);
-    }
-
-    /// The same with parameters that stay; see
-    /// [`Model::compute_backward_telling`](crate::Model::compute_backward_telling).
-    pub fn compute_backward_telling<T: Scalar>(
-        &self,
-        params: &[T],
-        input: Input<'_, T>,
-        pass: &Pass,
-        tape: &mut Tape<T>,
-        d_output: &[T],
-        d_params: &mut [T],
-        told: Told<'_, T>,
-    ) {
-        let params = Params::Told(params, told);
-        self.backward_reporting(params, input, pass, tape, d_output, d_params);
-    }
-
-    fn backward_reporting<T: Scalar>(
-        &self,
-        mut params: Params<'_, T>,
+        mut params: Reported<'_, T>,
         input: Input<'_, T>,
         pass: &Pass,
         tape: &mut Tape<T>,
@@ -256,9 +226,10 @@ impl Layers<'_> {
         for tensor in self.layout.tensors() {
             let range = tensor.range();
             if !done(&range) {
-                params.report(range, d_params);
+                params.complete(range, d_params);
             }
         }
+        let mut params = Params::Reported(params);
         let mut wanted = Wanted::new(Grads::params(d_params), &input);
         self.derive_all(&plan, &mut params, input, pass, tape, d_output, &mut wanted);
         tape.plan = Some((self.id, plan));
@@ -512,41 +483,31 @@ impl Layers<'_> {
     }
 }
 
-/// The parameters in backward: read alone, or changed once their gradient is complete.
+/// The parameters in backward: read alone, or with somebody who wants to know what is complete.
 enum Params<'a, T> {
     Read(&'a [T]),
-    Updated(&'a mut [T], Ready<'a, T>),
-    /// Read alone, and somebody wants to know.
-    Told(&'a [T], Told<'a, T>),
+    Reported(Reported<'a, T>),
 }
 
 impl<T> Params<'_, T> {
     fn read(&self) -> &[T] {
         match self {
-            Params::Read(params) | Params::Told(params, _) => params,
-            Params::Updated(params, _) => params,
+            Params::Read(params) => params,
+            Params::Reported(params) => params.params(),
         }
     }
 
     fn complete(&mut self, ranges: &[Range<usize>], d_params: &mut [T]) {
-        if let Params::Read(_) = self {
+        let Params::Reported(params) = self else {
             return;
-        }
+        };
         // Neighbours together: a penalty couples the tensors of a layer.
         let mut ranges = ranges.iter().cloned().peekable();
         while let Some(mut range) = ranges.next() {
             while let Some(next) = ranges.next_if(|next| next.start == range.end) {
                 range.end = next.end;
             }
-            self.report(range, d_params);
-        }
-    }
-
-    fn report(&mut self, range: Range<usize>, d_params: &mut [T]) {
-        match self {
-            Params::Read(_) => {}
-            Params::Updated(params, then) => then(range, params, d_params),
-            Params::Told(_, told) => told(range, d_params),
+            params.complete(range, d_params);
         }
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! - *plain*: the whole gradient, then the whole update;
 //! - *fused*: a tensor is updated once its gradient is complete and nothing later in the backward
-//!   pass reads it ([`Model::compute_backward_then`]), while both are still in the cache.
+//!   pass reads it ([`Model::compute_backward_reporting`]), while both are still in the cache.
 //!
 //! They agree because everything after the backward pass is elementwise: an element's update reads
 //! its gradient, its parameter and its optimizer state. What isn't elementwise has no fused form:
@@ -22,7 +22,7 @@ use super::Example;
 use crate::clock::Instant;
 use crate::loss_image::ImageLoss;
 use crate::optim::{self, Optimizer, OptimizerSpec};
-use crate::{Error, Grads, Layout, Loss, Model, Pass, Result, Target, parallel};
+use crate::{Error, Grads, Layout, Loss, Model, Pass, Reported, Result, Target, parallel};
 
 /// What is done to a gradient before the optimizer sees it: elements first, then the norm.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -361,18 +361,18 @@ impl<M: Model> Stepper<M> {
             begun: false,
         };
         let mut outcome = Ok(());
-        model.compute_backward_then(
-            &mut self.params,
+        let mut ready = |range, params: &mut [f32], d_params: &mut [f32]| {
+            if outcome.is_ok() {
+                outcome = update.fused_range(range, params, d_params);
+            }
+        };
+        model.compute_backward_reporting(
+            Reported::Updated(&mut self.params, &mut ready),
             lesson.input,
             lesson.pass,
             &mut self.tape,
             &self.d_output,
             &mut self.grads,
-            &mut |range, params, d_params| {
-                if outcome.is_ok() {
-                    outcome = update.fused_range(range, params, d_params);
-                }
-            },
         );
         outcome?;
         update.end();
@@ -470,14 +470,13 @@ pub(super) fn gradient_of<M: Model>(
     let value = loss_of(model, params, lesson, memory)?;
     watch.loss(value);
     scale(&mut work.d_output, share);
-    model.compute_backward_telling(
-        params,
+    model.compute_backward_reporting(
+        Reported::Told(params, &mut |range, grads| watch.complete(range, grads)),
         lesson.input,
         lesson.pass,
         &mut work.tape,
         &work.d_output,
         &mut work.grads,
-        &mut |range, grads| watch.complete(range, grads),
     );
     Ok(value)
 }

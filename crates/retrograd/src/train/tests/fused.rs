@@ -9,7 +9,7 @@ use crate::graph::{DagNN, DagSpec, Graph, GraphBatch, GraphNetwork, GraphSpec};
 use crate::logic::{LogicBatch, LogicCa, LogicSpec};
 use crate::network::{Network, NetworkSpec, NetworkTape};
 use crate::optim::OptimizerSpec;
-use crate::{Ready, parallel};
+use crate::{Reported, parallel};
 
 fn numbers(n: usize, seed: u64) -> Vec<f32> {
     let mut stream = Key::new(seed).purpose("fused").stream();
@@ -78,14 +78,13 @@ fn ranges<M: Model>(model: &M, example: &Example<M>) -> Vec<Range<usize>> {
     model.compute_forward(&params, &example.input, &pass, &mut tape);
     let d_output = vec![0.1; model.output(&tape).len()];
     let mut reported = Vec::new();
-    model.compute_backward_then(
-        &mut params,
+    model.compute_backward_reporting(
+        Reported::Updated(&mut params, &mut |range, _, _| reported.push(range)),
         &example.input,
         &pass,
         &mut tape,
         &d_output,
         &mut d_params,
-        &mut |range, _, _| reported.push(range),
     );
     reported
 }
@@ -299,46 +298,44 @@ impl Model for Wrong {
         self.inner
             .compute_backward(params, input, pass, tape, d_output, grads);
     }
-    fn compute_backward_then<T: Scalar>(
+    fn compute_backward_reporting<T: Scalar>(
         &self,
-        params: &mut [T],
+        mut params: Reported<'_, T>,
         input: &Vec<T>,
         pass: &Pass,
         tape: &mut NetworkTape<T>,
         d_output: &[T],
         d_params: &mut [T],
-        ready: Ready<'_, T>,
     ) {
         if self.fault == Fault::Early {
             let last = self.layout().tensors().iter().rev().nth(1).unwrap().range();
-            let grads = Grads::params(d_params);
-            self.inner
-                .compute_backward(params, input, pass, tape, d_output, grads);
-            ready(last.start..params.len(), params, d_params);
+            let mut whole = |params: &[T], d_params: &mut [T]| {
+                let grads = Grads::params(d_params);
+                self.inner
+                    .compute_backward(params, input, pass, tape, d_output, grads);
+            };
+            whole(params.params(), d_params);
+            params.complete(last.start..d_params.len(), d_params);
             let kept = d_params[last.start..].to_vec();
-            let grads = Grads::params(d_params);
-            self.inner
-                .compute_backward(params, input, pass, tape, d_output, grads);
+            whole(params.params(), d_params);
             d_params[last.start..].copy_from_slice(&kept);
-            return ready(0..last.start, params, d_params);
+            return params.complete(0..last.start, d_params);
         }
+        let Reported::Updated(params, ready) = params else {
+            unreachable!("a fused step updates");
+        };
         let fault = self.fault;
-        self.inner.compute_backward_then(
-            params,
-            input,
-            pass,
-            tape,
-            d_output,
-            d_params,
-            &mut |range, params, d_params| {
-                if let Fault::Poison(at) = fault
-                    && range.contains(&at)
-                {
-                    d_params[at] = T::from_f64(f64::NAN);
-                }
-                ready(range, params, d_params);
-            },
-        );
+        let mut poisoned = |range: Range<usize>, params: &mut [T], d_params: &mut [T]| {
+            if let Fault::Poison(at) = fault
+                && range.contains(&at)
+            {
+                d_params[at] = T::from_f64(f64::NAN);
+            }
+            ready(range, params, d_params);
+        };
+        let params = Reported::Updated(params, &mut poisoned);
+        self.inner
+            .compute_backward_reporting(params, input, pass, tape, d_output, d_params);
     }
     fn cast_input<T: Scalar, U: Scalar>(&self, input: &Vec<T>) -> Vec<U> {
         crate::scalar::cast(input)
