@@ -23,6 +23,7 @@ mod bench;
 mod data;
 mod draft;
 mod family;
+mod findings;
 mod infer;
 mod reach;
 mod task;

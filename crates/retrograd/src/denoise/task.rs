@@ -7,15 +7,14 @@ use std::path::Path;
 use serde_json::json;
 
 use super::data::{DenoiseDataSpec, Sample};
+use super::findings::{Measured, ring_figure};
 use super::infer::{Denoiser, TilePlan};
 use super::{DenoiserSpec, network_spec};
 use crate::budget::{self, Demand};
 use crate::data::denoise::{DenoiseBatches, Method};
-use crate::data::frc::RingCorrelation;
-use crate::data::image::{Format, Image, ImageFile, Rect};
+use crate::data::image::{Format, Image, Rect};
 use crate::data::mrc::{Header, MrcMode};
 use crate::data::patches::{PatchSpec, Plane, Scene, split_by_file};
-use crate::data::quality::{compare, correlation};
 use crate::loss_image::ImageLoss;
 use crate::network::{LayerSpec, Network};
 use crate::train::{
@@ -474,76 +473,27 @@ impl Task for DenoiseTask {
         let denoiser = Denoiser::new(self.layers.clone(), params.to_vec(), buffers)?;
         let plan = denoiser.plan(self.memory.max(64 << 20))?;
         let (noisy, denoised) = Self::denoised(&denoiser, &plan, &self.shown.input)?;
-        let mut findings = Findings::default();
-        let mut put = |name: &str, value: f64| {
-            // JSON has no infinity.
-            if value.is_finite() {
-                findings.summary.insert(name.to_string(), json!(value));
-            }
-        };
-        let mut rows = Vec::new();
+        let mut measured = Measured::default();
         let mut panels = vec![("noisy", noisy.clone()), ("denoised", denoised.clone())];
-        let in_memory =
-            |name: &str, image: &Image| ImageFile::from_images(name, vec![image.clone()]);
-        if let Some(clean) = &self.clean()? {
-            let reference = in_memory("clean", clean)?;
-            for (name, image) in [("before", &noisy), ("after", &denoised)] {
-                let image = in_memory(name, image)?;
-                let quality = compare((&image, 0), (&reference, 0), None)?;
-                put(&format!("psnr_{name}"), quality.psnr);
-                put(&format!("ssim_{name}"), quality.ssim.unwrap_or(f64::NAN));
-                put(&format!("rmse_{name}"), quality.rmse);
-                put(&format!("r2_{name}"), quality.r2);
-                rows.push(vec![
-                    name.to_string(),
-                    format!("{:.2}", quality.psnr),
-                    quality.ssim.map_or("–".to_string(), |s| format!("{s:.4}")),
-                    format!("{:.4}", quality.correlation),
-                    crate::train::number(quality.rmse),
-                    format!("{:.4}", quality.r2),
-                ]);
-            }
-            panels.push(("clean", clean.clone()));
+        if let Some(clean) = self.clean()? {
+            measured.beside(&clean, &noisy, &denoised)?;
+            panels.push(("clean", clean));
         }
         let mut halves = Vec::new();
         let mut curves = None;
         if let (Method::Noise2noise, Some(even)) = (self.method, &self.shown.target) {
             let (noisy_even, denoised_even) = Self::denoised(&denoiser, &plan, even)?;
-            halves.push(("odd", noisy.clone()));
-            halves.push(("even", noisy_even.clone()));
-            let before = correlation(&noisy.pixels, &noisy_even.pixels);
-            let after = correlation(&denoised.pixels, &denoised_even.pixels);
-            put("odd_even_correlation_before", before);
-            put("odd_even_correlation_after", after);
-            let rings = [
-                RingCorrelation::of(&noisy, &noisy_even)?,
-                RingCorrelation::of(&denoised, &denoised_even)?,
-            ];
-            for (name, rings) in ["before", "after"].iter().zip(&rings) {
-                for threshold in [0.5, 0.143] {
-                    // Nowhere below: as fine as pixels are.
-                    let pixels = rings.crossing(threshold).unwrap_or(2.0);
-                    put(&format!("frc_{threshold}_pixels_{name}"), pixels);
-                }
-            }
-            curves = Some(rings);
-            for (name, value) in [("odd/even, before", before), ("odd/even, after", after)] {
-                let dash = "–".to_string();
-                let correlation = format!("{value:.4}");
-                rows.push(vec![
-                    name.to_string(),
-                    dash.clone(),
-                    dash.clone(),
-                    correlation,
-                    dash.clone(),
-                    dash,
-                ]);
-            }
+            curves = Some(measured.between([&noisy, &noisy_even], [&denoised, &denoised_even])?);
+            halves = vec![("odd", noisy.clone()), ("even", noisy_even)];
         }
         // The shown image in files, to try `run` on and to look at.
         for (name, image) in panels.iter().chain(&halves) {
             let path = run.join(format!("example-{name}.mrc"));
             image.write(path, &self.example_format(image))?;
+        }
+        let mut findings = Findings::default();
+        for (name, value) in measured.figures {
+            findings.summary.insert(name, json!(value));
         }
         let images: Vec<&Image> = panels.iter().map(|(_, image)| image).collect();
         let path = run.join("before-after.png");
@@ -566,7 +516,7 @@ impl Task for DenoiseTask {
         if let Some(rings) = &curves {
             findings.figures.push(ring_figure(rings));
         }
-        if !rows.is_empty() {
+        if !measured.rows.is_empty() {
             findings.figures.push(Figure {
                 title: "Quality".to_string(),
                 caption: "Compared with the clean image, and between halves, where there are any. \
@@ -576,65 +526,11 @@ impl Task for DenoiseTask {
                     header: ["", "PSNR, dB", "SSIM", "correlation", "RMSE", "R²"]
                         .map(String::from)
                         .to_vec(),
-                    rows,
+                    rows: measured.rows,
                 },
             });
         }
         Ok(findings)
-    }
-}
-
-/// The ring correlation of two halves, before and after, as curves over the frequency.
-fn ring_figure(rings: &[RingCorrelation; 2]) -> Figure {
-    const WIDTH: f64 = 640.0;
-    const HEIGHT: f64 = 280.0;
-    let (left, bottom) = (44.0, HEIGHT - 36.0);
-    let place = |share: f64, value: f64| {
-        let x = left + share * (WIDTH - left - 12.0);
-        (x, bottom - value.clamp(0.0, 1.0) * (bottom - 14.0))
-    };
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-         font-family=\"system-ui, sans-serif\" font-size=\"12\" fill=\"currentColor\">"
-    );
-    for value in [0.0, 0.143, 0.5, 1.0] {
-        let ((x0, y), (x1, _)) = (place(0.0, value), place(1.0, value));
-        svg += &format!(
-            "<path d=\"M{x0:.1} {y:.1}H{x1:.1}\" stroke=\"currentColor\" opacity=\"0.25\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{value}</text>",
-            x0 - 6.0,
-            y + 4.0
-        );
-    }
-    let colours = ["#8a8f98", "#2f7fd6"];
-    for ((rings, colour), name) in rings.iter().zip(colours).zip(["before", "after"]) {
-        let count = rings.rings.len() as f64;
-        let points = rings.rings.iter().enumerate().map(|(i, &value)| {
-            let (x, y) = place((i + 1) as f64 / count, value);
-            format!("{x:.1},{y:.1}")
-        });
-        let points = points.collect::<Vec<_>>().join(" ");
-        svg += &format!(
-            "<polyline points=\"{points}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.8\">\
-             <title>{name}</title></polyline>"
-        );
-    }
-    for (i, (name, colour)) in ["before", "after"].iter().zip(colours).enumerate() {
-        let x = WIDTH - 150.0 + 70.0 * i as f64;
-        svg += &format!("<text x=\"{x}\" y=\"26\" fill=\"{colour}\">{name}</text>");
-    }
-    svg += &format!(
-        "<text x=\"{left}\" y=\"{y}\">coarse</text><text x=\"{x}\" y=\"{y}\" \
-         text-anchor=\"end\">2 pixels a period</text></svg>",
-        x = WIDTH - 12.0,
-        y = HEIGHT - 12.0
-    );
-    Figure {
-        title: "Fourier ring correlation".to_string(),
-        caption: "How much the two halves share, from coarse to fine detail, before denoising and \
-                  after. One network for both halves adds its own bias to what they share."
-            .to_string(),
-        content: Content::Svg(svg),
     }
 }
 

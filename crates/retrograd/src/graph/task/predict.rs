@@ -10,7 +10,8 @@ use super::{
 use crate::data::metrics::{Regression, predicted_class};
 use crate::graph::batch::GraphBatch;
 use crate::graph::data::{
-    GraphFolder, GraphSet, NodeData, Split, node_names, read_folder, read_pairs, read_unlabelled,
+    EdgeListFiles, GraphFolder, GraphSet, NodeData, Split, node_names, read_folder, read_pairs,
+    read_unlabelled,
 };
 use crate::graph::network::GraphNetwork;
 use crate::graph::sample::roc_auc;
@@ -61,46 +62,14 @@ pub fn predict(run: &Path, inputs: &[PathBuf]) -> Result<Predictions> {
         few(1, "none, or a text file")?;
         return trained.text(&experiment, &data, skips, inputs.first());
     }
-    // Given on the command line: relative to where that is, not to the experiment.
-    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(Error::io(path, "find"));
     let mut data = data;
     match &mut data {
         GraphDataSpec::Karate { .. } => few(0, "none: the club is built in")?,
-        GraphDataSpec::EdgeList(files) => match inputs {
-            [] => {}
-            [graph] if files.is_marked() && files.chosen().width() > 0 => {
-                files.edges = absolute(graph)?;
-                let (names, _) = node_names(files)?;
-                return trained.nodes(&read_unlabelled(files)?, None, names);
+        GraphDataSpec::EdgeList(files) => {
+            if let Some((batch, names)) = take_lists(files, inputs)? {
+                return trained.nodes(&batch, None, names);
             }
-            [_, ..] if files.features.is_none() => {
-                return Err(Error::invalid(
-                    "run",
-                    format!("{} inputs", inputs.len()),
-                    "none: without features the nodes of another graph are unknown",
-                ));
-            }
-            [edges, features, rest @ ..] if rest.len() <= 1 => {
-                files.edges = absolute(edges)?;
-                files.features = Some(absolute(features)?);
-                match rest.first() {
-                    Some(labels) => files.labels = Some(absolute(labels)?),
-                    None => {
-                        files.predict = Predict::Links;
-                        let (names, _) = node_names(files)?;
-                        files.predict = Predict::Nodes;
-                        return trained.nodes(&read_unlabelled(files)?, None, names);
-                    }
-                }
-            }
-            _ => {
-                return Err(Error::invalid(
-                    "run",
-                    format!("{} inputs", inputs.len()),
-                    "none, or edges and features and perhaps labels",
-                ));
-            }
-        },
+        }
         GraphDataSpec::ContentCites { folder, .. }
         | GraphDataSpec::Planetoid { folder, .. }
         | GraphDataSpec::Tudataset { folder, .. } => {
@@ -130,6 +99,44 @@ pub fn predict(run: &Path, inputs: &[PathBuf]) -> Result<Predictions> {
         }
         Loaded::Graphs(set, ..) => trained.graphs(&set),
         Loaded::Text => Err(Error::invalid("[data] kind", "text", "another")),
+    }
+}
+
+/// A path of the command line: relative to where that is, not to the experiment.
+fn absolute(path: &PathBuf) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(Error::io(path, "find"))
+}
+
+/// Takes the files of another graph for the run's own; that graph with the names of its nodes, where nothing
+/// says what they are.
+fn take_lists(
+    files: &mut EdgeListFiles,
+    inputs: &[PathBuf],
+) -> Result<Option<(GraphBatch<f32>, Option<Vec<String>>)>> {
+    let refused = |needed: &str| Error::invalid("run", format!("{} inputs", inputs.len()), needed);
+    match inputs {
+        [] => Ok(None),
+        [graph] if files.is_marked() && files.chosen().width() > 0 => {
+            files.edges = absolute(graph)?;
+            let (names, _) = node_names(files)?;
+            Ok(Some((read_unlabelled(files)?, names)))
+        }
+        [_, ..] if files.features.is_none() => Err(refused(
+            "none: without features the nodes of another graph are unknown",
+        )),
+        [edges, features, rest @ ..] if rest.len() <= 1 => {
+            files.edges = absolute(edges)?;
+            files.features = Some(absolute(features)?);
+            if let Some(labels) = rest.first() {
+                files.labels = Some(absolute(labels)?);
+                return Ok(None);
+            }
+            files.predict = Predict::Links;
+            let (names, _) = node_names(files)?;
+            files.predict = Predict::Nodes;
+            Ok(Some((read_unlabelled(files)?, names)))
+        }
+        _ => Err(refused("none, or edges and features and perhaps labels")),
     }
 }
 
