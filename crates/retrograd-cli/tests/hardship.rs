@@ -125,6 +125,46 @@ fn an_error_of_the_system_is_said_once() {
     let (code, _, stderr) = run(folder.path(), &["train", "missing.toml"]);
     assert_eq!(code, 2);
     assert_eq!(stderr.matches("os error 2").count(), 1, "{stderr}");
+    // A file is written under a passing name, which is nobody's business.
+    experiment(folder.path(), SHORT);
+    let train = ["train", "test.toml", "--out", "run", "-q"];
+    assert_eq!(run(folder.path(), &train).0, 0);
+    let export = ["export", "run", "--onnx", "--out", "missing/model.onnx"];
+    let (code, _, stderr) = run(folder.path(), &export);
+    assert_eq!(code, 2);
+    let said = "error: missing/model.onnx: cannot write: No such file or directory (os error 2)\n";
+    assert_eq!(stderr, said);
+}
+
+/// TOML's whole numbers end at 2⁶³ − 1: a run with a larger one could not be read again.
+#[test]
+fn numbers_that_a_runs_file_cannot_hold_are_refused_before_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    experiment(folder, SHORT);
+    for args in [
+        &["--seed", "9223372036854775808"][..],
+        &["--epochs", "18446744073709551615"],
+        &["--batch", "9223372036854775808"],
+        &["--seed", "9223372036854775807", "--seeds", "2"],
+    ] {
+        let train = ["train", "test.toml", "--out", "run"];
+        let (code, _, stderr) = run(folder, &[&train[..], args].concat());
+        assert_eq!(code, 2, "{args:?}: {stderr}");
+        assert!(stderr.contains("at most 9223372036854775807"), "{stderr}");
+        assert!(!folder.join("run").exists() && !folder.join("run-seeds").exists());
+    }
+    let largest = [
+        "train",
+        "test.toml",
+        "--out",
+        "run",
+        "--seed",
+        "9223372036854775807",
+    ];
+    assert_eq!(run(folder, &largest).0, 0);
+    let (code, stdout, stderr) = run(folder, &["reproduce", "run"]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
 }
 
 /// What is printed goes to a disk, too, where `>` says so.

@@ -75,6 +75,15 @@ pub fn halt() -> Halted {
     Halted(files)
 }
 
+/// The system's error alone, without the passing name, which nobody has heard of.
+fn plain(error: io::Error) -> io::Error {
+    let text = error.to_string();
+    match text.rsplit_once(" at path \"") {
+        Some((said, _)) => io::Error::new(error.kind(), said),
+        None => error,
+    }
+}
+
 /// A file that appears under its name when it is finished, or not at all.
 #[derive(Debug)]
 pub(crate) struct NewFile {
@@ -93,7 +102,7 @@ impl NewFile {
         if let Some(permissions) = permissions_of(path) {
             builder.permissions(permissions);
         }
-        let file = builder.tempfile_in(folder_of(path))?;
+        let file = builder.tempfile_in(folder_of(path)).map_err(plain)?;
         files.push(file.path().to_path_buf());
         Ok(NewFile {
             file: Some(file),

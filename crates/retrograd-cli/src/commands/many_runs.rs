@@ -8,6 +8,7 @@ use retrograd::train::{Experiment, Findings};
 
 use super::train::{Trainer, free_folder};
 use crate::exit::{Outcome, Result};
+use crate::log::plain;
 
 /// Trains every fold, then on all rows.
 pub(super) fn folds(
@@ -42,13 +43,22 @@ pub(super) fn seeds(
     count: u64,
     out: Option<&Path>,
 ) -> Result {
+    // A run's file holds no larger one; found out now, not after the runs before it.
+    let last = experiment.train.seed.checked_add(count - 1);
+    if last.is_none_or(|last| last > i64::MAX as u64) {
+        let first = experiment.train.seed;
+        anyhow::bail!(
+            "--seeds: got {count} from {first} on, needs seeds of at most {}",
+            i64::MAX
+        );
+    }
     let (_, beside) = folders(experiment, out, "seeds")?;
     let mut spread = Spread::default();
     let mut best: Option<(usize, f64)> = None;
     let mut failed = false;
     for nth in 0..count {
         let mut one = experiment.clone();
-        one.train.seed = experiment.train.seed.wrapping_add(nth);
+        one.train.seed = experiment.train.seed + nth;
         let seed = one.train.seed.to_string();
         println!("seed {seed}, {} of {count}", nth + 1);
         let summary = trainer.train(one, &beside.join(&seed), false, Findings::default())?;
@@ -73,7 +83,7 @@ pub(super) fn seeds(
         println!(
             "{:20} {}",
             "best run",
-            beside.join(&spread.runs[i]).display()
+            plain(&beside.join(&spread.runs[i]).display().to_string())
         );
     }
     Ok(if failed {
@@ -140,6 +150,6 @@ fn show(spread: &Spread, first: &str, best: Option<usize>, folder: &Path) -> any
     let columns: Vec<_> = header.iter().enumerate().map(column).collect();
     let path = folder.join(format!("{first}s.csv"));
     csv::write(&path, &columns)?;
-    println!("{:20} {}", "table", path.display());
+    println!("{:20} {}", "table", plain(&path.display().to_string()));
     Ok(())
 }

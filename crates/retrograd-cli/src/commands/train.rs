@@ -16,6 +16,7 @@ use serde_json::json;
 use super::many_runs;
 use crate::console::Terminal;
 use crate::exit::{Outcome, Result};
+use crate::log::plain;
 use crate::progress::Progress;
 use crate::{experiments, log, processes, signals};
 
@@ -495,7 +496,7 @@ fn print_summary(summary: &Summary, run: &Path) {
             Some(x) if value.is_f64() => number(x),
             _ if value.is_null() || value.is_array() || value.is_object() => continue,
             _ => match value.as_str() {
-                Some(text) => log::plain(text).into_owned(),
+                Some(text) => plain(text).into_owned(),
                 None => value.to_string(),
             },
         };
@@ -508,9 +509,10 @@ fn print_summary(summary: &Summary, run: &Path) {
     if let Some(verification) = &summary.verification {
         println!("{:20} {}", "verification", verification.sentence());
     }
-    println!("{:20} {}", "run", run.display());
+    println!("{:20} {}", "run", plain(&run.display().to_string()));
     if run.join("report.html").exists() {
-        println!("{:20} {}", "report", run.join("report.html").display());
+        let report = run.join("report.html").display().to_string();
+        println!("{:20} {}", "report", plain(&report));
     }
     let attempts = match summary.attempts {
         None => String::new(),

@@ -202,7 +202,9 @@ impl TrainSpec {
             if value == 0 {
                 return Err(Error::invalid(what, 0, "at least 1"));
             }
+            check_whole(what, value)?;
         }
+        check_whole("train.seed", self.seed)?;
         for (what, value) in [
             ("train.clip", self.clip),
             ("train.clip_element", self.clip_element),
@@ -398,6 +400,15 @@ impl Experiment {
     pub fn to_toml(&self) -> String {
         toml::to_string_pretty(self).expect("tables of plain values")
     }
+}
+
+/// TOML's whole numbers have a sign: what a run's file can't hold, the run couldn't go on from.
+fn check_whole(what: &str, value: u64) -> Result<()> {
+    const MOST: u64 = i64::MAX as u64;
+    if value > MOST {
+        return Err(Error::invalid(what, value, format!("at most {MOST}")));
+    }
+    Ok(())
 }
 
 /// A run's folder has this name, within `runs/` and on any system.
