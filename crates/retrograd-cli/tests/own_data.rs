@@ -746,6 +746,10 @@ fn a_kan_on_a_table_is_explained_by_a_formula_of_its_columns() {
         svg.contains(">length</text>") && svg.contains(">area</text>"),
         "{svg}"
     );
+    // A folder that is not there yet is made.
+    let (code, _, stderr) = run(folder, &["explain", "runs/plots", "--out", "told/here"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(folder.join("told/here/formula.txt").exists());
     // A network of other layers has no formula.
     run(
         folder,
@@ -765,4 +769,74 @@ fn a_kan_on_a_table_is_explained_by_a_formula_of_its_columns() {
     let (code, _, stderr) = run(folder, &["explain", "runs/plain"]);
     assert_eq!(code, 2);
     assert!(stderr.contains("--kan"), "{stderr}");
+}
+
+/// Names with line ends and control characters stay what they are: neither the end of a comment nor a
+/// colour of the terminal.
+#[cfg(unix)]
+#[test]
+fn names_that_end_lines_neither_end_comments_nor_steer_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let odd = folder.path().join("odd\nname = \"else\"\u{1b}[31m");
+    std::fs::create_dir(&odd).unwrap();
+    let mut text = String::from("\"a\nepochs = 9\u{1}\",\"b\u{7f}\",y\n");
+    for i in 0..60 {
+        text += &format!("word {i},{},{}\n", noise(i), noise(3 * i + 1));
+    }
+    std::fs::write(odd.join("t.csv"), text).unwrap();
+    let mut marked = String::from(
+        "<graphml><key id=\"c\" for=\"node\" attr.name=\"co&#10;&quot;lour\"/>\
+         <key id=\"t\" for=\"node\" attr.name=\"team\"/><graph edgedefault=\"undirected\">",
+    );
+    for i in 0..40 {
+        let (colour, team) = (["red", "bl&#10;ue"][i % 2], ["a", "b"][i / 2 % 2]);
+        marked += &format!(
+            "<node id=\"n{i}\"><data key=\"c\">{colour}</data><data key=\"t\">{team}</data></node>"
+        );
+    }
+    for i in 0..40 {
+        marked += &format!("<edge source=\"n{i}\" target=\"n{}\"/>", (i + 1) % 40);
+    }
+    marked += "</graph></graphml>";
+    std::fs::write(odd.join("g.graphml"), marked).unwrap();
+    for (data, target) in [("t.csv", "y"), ("g.graphml", "team")] {
+        let path = |name: &str| odd.join(name).to_str().unwrap().to_string();
+        let file = path("made.toml");
+        let init = [
+            "init",
+            &path(data),
+            "--target",
+            target,
+            "--out",
+            &file,
+            "--force",
+        ];
+        let (code, stdout, stderr) = run(folder.path(), &init);
+        assert_eq!(code, 0, "{data}: {stderr}");
+        assert!(
+            !stdout.contains('\u{1b}') && stdout.contains("\\u{1b}[31m"),
+            "{stdout:?}"
+        );
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(
+            !text.contains("\nname = \"else\"") && !text.contains("\nepochs = 9"),
+            "{text}"
+        );
+        let run_folder = path(&format!("run-{target}"));
+        let train = [
+            "train",
+            &file,
+            "--epochs",
+            "1",
+            "--no-verify",
+            "--out",
+            &run_folder,
+        ];
+        let (code, stdout, stderr) = run(folder.path(), &train);
+        assert_eq!(code, 0, "{data}: {stderr}");
+        assert!(
+            !stdout.contains('\u{1b}') && !stderr.contains('\u{1b}'),
+            "{stdout:?}{stderr:?}"
+        );
+    }
 }

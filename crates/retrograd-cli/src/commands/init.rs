@@ -119,8 +119,15 @@ pub fn run(args: InitArgs) -> Result {
     for (name, text) in &draft.findings {
         println!("{name:20} {}", plain(text));
     }
-    println!("{:20} {}", "experiment", place.file.display());
-    println!("\nTrain it:\n  retrograd train {}", shell(&place.file));
+    println!(
+        "{:20} {}",
+        "experiment",
+        plain(&place.file.display().to_string())
+    );
+    println!(
+        "\nTrain it:\n  retrograd train {}",
+        plain(&shell(&place.file))
+    );
     if !draft.inputs.is_empty() {
         println!(
             "Then use it:\n  retrograd run runs/{} {}",

@@ -8,7 +8,9 @@ use super::{DenoiseDataSpec, DenoiserSpec};
 use crate::data::denoise::Method;
 use crate::data::image::{ImageFile, Rect, Spool};
 use crate::data::quality::correlation;
-use crate::family::draft::{Draft, InitOptions, Place, counted, list, quoted, some, thousands};
+use crate::family::draft::{
+    Draft, InitOptions, Place, counted, list, quoted, remark, some, thousands,
+};
 use crate::{Error, Result};
 
 /// The endings of image files; `data.inputs` takes the same ones from a folder.
@@ -575,7 +577,7 @@ fn text(
         },
         reason = found.reason(),
         architecture = found.architecture(),
-        file = place.file.display(),
+        file = remark(&place.file.display().to_string()),
         name = place.name,
         quoted_name = quoted(&place.name),
         about = quoted(&about),

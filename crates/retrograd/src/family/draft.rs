@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::data::prepare::TaskKind;
+use crate::error::plain;
 use crate::train::Experiment;
 use crate::{Error, FAMILIES, Result};
 
@@ -142,9 +143,25 @@ fn real(path: &Path, problem: &str) -> Result<PathBuf> {
     found.map_err(|e| Error::refused(path.display(), format!("{problem}: {e}")))
 }
 
-/// A text as TOML writes it.
+/// A text as TOML writes it, on one line: keys can't have more.
 pub(crate) fn quoted(text: &str) -> String {
-    toml::Value::String(text.to_string()).to_string()
+    if !text.contains(char::is_control) {
+        return toml::Value::String(text.to_string()).to_string();
+    }
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => quoted += &format!("\\u{:04X}", u32::from(c)),
+            c => quoted.push(c),
+        }
+    }
+    quoted + "\""
+}
+
+/// A user's text within a comment, which it must not end: control characters are none of TOML's.
+pub(crate) fn remark(text: &str) -> String {
+    plain(text).replace('\n', " ")
 }
 
 /// A list of texts as TOML writes it.

@@ -9,7 +9,9 @@ use std::path::Path;
 use super::data::{EdgeListFiles, NodeData, Split, is_marked, read_edge_list, read_unlabelled};
 use super::task::{LinkTask, NodeTask, Predict};
 use super::{EdgeRule, Graph};
-use crate::family::draft::{Draft, InitOptions, Place, counted, list, quoted, some, thousands};
+use crate::family::draft::{
+    Draft, InitOptions, Place, counted, list, quoted, remark, some, thousands,
+};
 use crate::train::Experiment;
 use crate::{Error, Result};
 
@@ -311,7 +313,7 @@ fn head(edges: &Path, what: &str, place: &Place) -> String {
          \n\
          [model]\n\
          family = \"graph\"\n",
-        file = place.file.display(),
+        file = remark(&place.file.display().to_string()),
         name = quoted(&place.name),
         about = quoted(&about),
     )

@@ -10,7 +10,7 @@ use crate::data::{Preparation, write_whole};
 use crate::family::{Console, RunOptions};
 use crate::scalar::cast;
 use crate::train::{NetworkTask, Task, number};
-use crate::{Error, Result};
+use crate::{Error, Result, disk};
 
 /// Training rows that functions are fitted on.
 const ROWS: usize = 2_000;
@@ -70,6 +70,9 @@ pub(crate) fn explain(
         text += &format!("{name}: {line}\n");
     }
     let folder = options.out.as_deref().unwrap_or(&options.run);
+    if options.out.is_some() {
+        disk::make_folder(folder)?;
+    }
     let svg = plot_named(network, params, &x, &PlotOptions::default(), &names)?;
     for (name, bytes) in [
         ("formula.txt", text.as_bytes()),

@@ -6,7 +6,9 @@ use super::survey::{Columns, Gaps, How, MAX_CATEGORIES, read};
 use crate::data::csv::{ColumnSummary, Kind, Reading, Table};
 use crate::data::prepare::TaskKind;
 use crate::data::{self, DataSpec, Preparation};
-use crate::family::draft::{Draft, InitOptions, Place, counted, list, quoted, some, thousands};
+use crate::family::draft::{
+    Draft, InitOptions, Place, counted, list, quoted, remark, some, thousands,
+};
 use crate::train::NetworkTask;
 use crate::{Error, Result};
 
@@ -367,7 +369,7 @@ impl Parts<'_> {
              schedule = {{ kind = \"cosine\" }}\n\
              # early_stopping = 20   # epochs without a better figure\n\
              # seed = 0              # of the split, the first weights and the order of the rows\n",
-            file = place.file.display(),
+            file = remark(&place.file.display().to_string()),
             name = place.name,
             quoted_name = quoted(&place.name),
             about = quoted(&about),
@@ -406,7 +408,7 @@ impl Parts<'_> {
             text += "# ignore = [\"a column\"]  # all others are inputs\n";
         } else {
             for (name, why) in &self.columns.ignored {
-                text += &format!("# {}: {why}\n", name.replace(['\n', '\r'], " "));
+                text += &format!("# {}: {why}\n", remark(name));
             }
             let names = self.columns.ignored.iter().map(|(name, _)| name.as_str());
             text += &format!("ignore = {}\n", list(names));
