@@ -54,6 +54,21 @@ fn a_run_is_reproduced_on_every_instruction_set_and_left_as_it_was() {
     assert!(report.contains(&digest), "the report has the digest");
 }
 
+/// Figures that are whole numbers are written as such by some families.
+#[test]
+fn an_automaton_is_reproduced() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let text = "name = \"x\"\n[model]\nfamily = \"logic_ca\"\nchannels = 4\nkernels = 8\n\
+                perception = [9, 8, 4, 2]\nupdate = [68, 64, 32, 16, 8, 4]\nsteps = 8\n\
+                [data]\nstart = \"random\"\ntarget = \"checkerboard\"\ngrid = [8, 8]\n[train]\n";
+    std::fs::write(folder.join("x.toml"), format!("{text}{TRAIN}")).unwrap();
+    train(folder, "x.toml");
+    let (code, stdout, stderr) = run(folder, &["reproduce", "run"]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert!(stdout.contains("hard_loss                same"), "{stdout}");
+}
+
 #[test]
 fn what_differs_is_named_and_what_cannot_be_compared_is_no_failure() {
     let folder = tempfile::tempdir().unwrap();

@@ -164,6 +164,13 @@ impl Recorded {
                 && figure
                 && !times.contains(&name.as_str())
             {
+                // 7 and 7.0 are one figure: which of them is written is up to the family.
+                let same = recorded.as_f64().map(f64::to_bits) == now.as_f64().map(f64::to_bits);
+                let recorded = if same && recorded.is_f64() != now.is_f64() {
+                    now
+                } else {
+                    recorded
+                };
                 compared.push(Compared {
                     what: name.clone(),
                     recorded: recorded.to_string(),
