@@ -38,9 +38,20 @@ pub fn for_each(pieces: usize, parallel: bool, work: impl Fn(usize) + Send + Syn
 fn run(pieces: usize, parallel: bool, work: &crew::Work<'_>) {
     if !parallel || pieces <= 1 || threads() == 1 {
         (0..pieces).for_each(work);
-    } else if !watch::run(pieces, work) {
+        return;
+    }
+    #[cfg(test)]
+    SHARED.set(SHARED.get() + 1);
+    if !watch::run(pieces, work) {
         within(|| (0..pieces).into_par_iter().with_max_len(1).for_each(work));
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has shared its work with others: a test of threads that never does tests
+    /// nothing.
+    pub(crate) static SHARED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 /// Cuts `out` into chunks of `len` (the last may be shorter); `work(i, chunk)` owns chunk `i`.

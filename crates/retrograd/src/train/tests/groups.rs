@@ -1,6 +1,6 @@
 //! Groups of processes: the same bits whatever their number, for every family, and one end for all.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
@@ -116,6 +116,83 @@ fn grids_of_automata_are_shared() {
 #[test]
 fn texts_of_graph_networks_are_shared() {
     same_for_any_number(&with("text", |train| train.epochs = 1));
+}
+
+/// The model of a graph on another one, of 3,000 nodes, half of which have a known class.
+fn large_graph(folder: &Path) -> Experiment {
+    let nodes = 3000;
+    let (mut edges, mut features, mut labels) = (
+        String::from("a,b\n"),
+        String::from("x,y,z\n"),
+        String::from("c\n"),
+    );
+    for i in 0..nodes {
+        for step in [1, 7, 50] {
+            edges += &format!("{i},{}\n", (i + step) % nodes);
+        }
+        features += &format!("{},{},{}\n", i % 3, i % 5, i % 7);
+        labels += &format!("{}\n", if i % 2 == 0 { i / 2 % 2 } else { -1 });
+    }
+    for (name, text) in [("edges", edges), ("features", features), ("labels", labels)] {
+        std::fs::write(folder.join(format!("{name}.csv")), text).unwrap();
+    }
+    let mut experiment = with("graph", |train| train.epochs = 2);
+    experiment.folder = Some(folder.into());
+    experiment.model.insert("features".into(), 3.into());
+    experiment.data = toml::toml! {
+        kind = "edge_list"
+        edges = "edges.csv"
+        features = "features.csv"
+        labels = "labels.csv"
+        predict = "nodes"
+    };
+    experiment
+}
+
+/// Whole runs of every family, large enough for their work to be shared.
+#[test]
+fn runs_of_every_family_have_the_same_bits_on_1_2_and_7_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut automaton = with("automaton", |train| {
+        (train.batch, train.epochs) = (Some(8), 2)
+    });
+    automaton.data.insert("grid".into(), vec![16, 16].into());
+    let mut wide = with("network", |train| {
+        (train.batch, train.epochs) = (Some(240), 2)
+    });
+    for layer in wide.model["layers"].as_array_mut().unwrap() {
+        let layer = layer.as_table_mut().unwrap();
+        if layer
+            .get("out")
+            .is_some_and(|out| out.as_integer() > Some(2))
+        {
+            layer.insert("out".into(), 300.into());
+        }
+    }
+    let experiments = [
+        wide,
+        with("kan", |train| (train.batch, train.epochs) = (Some(240), 2)),
+        with("cnn", |train| train.batch = Some(128)),
+        model("denoise"),
+        automaton,
+        model("text"),
+        large_graph(folder.path()),
+    ];
+    for experiment in &experiments {
+        let [one, two, seven] = [1, 2, 7].map(|threads| {
+            parallel::with_threads(threads, || {
+                parallel::SHARED.set(0);
+                let said = said(experiment, &group::Alone).unwrap();
+                (said, parallel::SHARED.get())
+            })
+        });
+        let name = &experiment.name;
+        assert!(two.0 == one.0 && seven.0 == one.0, "{name}");
+        assert!(
+            one.1 == 0 && two.1 > 0 && seven.1 > 0,
+            "{name}: never shared"
+        );
+    }
 }
 
 /// Shards on threads of their own, whose ranges are complete at different times.
