@@ -375,6 +375,17 @@ pub fn train(bytes: &[u8]) {
     }
 }
 
+/// Trains what another target made of those bytes for an epoch; one of 32 is.
+pub fn one_epoch(mut experiment: Experiment, bytes: &[u8]) {
+    if !sum(bytes).is_multiple_of(32) {
+        return;
+    }
+    retrograd::budget::limit_to(Some(256 << 20));
+    experiment.train.epochs = 1;
+    let family = Family::find(experiment.family()).expect("a family");
+    let _ = family.train(&mut Session::new(experiment));
+}
+
 const EXPERIMENT: &str = "name = \"run\"\n[model]\nfamily = \"network\"\nlayers = [{ kind = \
     \"dense\", out = 2 }]\n[data]\ngenerate = { name = \"two_moons\", samples = 8 }\nvalidation = \
     0.25\n[train]\nepochs = 1\nbatch = 4\noptimizer = { kind = \"adam\", lr = 0.01 }\n";

@@ -12,6 +12,7 @@ use retrograd::data::image::{ImageFile, Rect, Spool};
 use retrograd::data::mrc::MrcFile;
 use retrograd::data::safetensors::{TensorFile, Tensors};
 use retrograd::data::{DataSpec, Preparation, TaskKind, idx, npy};
+use retrograd::family::draft::{InitOptions, Place, draft};
 use retrograd::graph::EdgeRule;
 use retrograd::graph::data::{
     EdgeListFiles, GraphFolder, read_content_cites, read_edge_list, read_folder, read_planetoid,
@@ -19,7 +20,7 @@ use retrograd::graph::data::{
 };
 use retrograd::graph::task::Predict;
 use retrograd::kan::{FrozenKan, read_state};
-use retrograd::logic::{HardCircuit, Program};
+use retrograd::logic::{HardCircuit, LogicTask, Program};
 use retrograd::network::{LayerSpec, Network, NetworkSpec};
 use retrograd::train::{Experiment, load_weights};
 use retrograd::verify::Bundle;
@@ -55,6 +56,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("tudataset", tudataset),
     ("circuit", circuit),
     ("formula", formula),
+    ("init", init),
+    ("picture", picture),
     ("training", super::experiments::train),
 ];
 
@@ -435,4 +438,88 @@ fn formula(bytes: &[u8]) {
     if let Ok(formula) = Formula::parse(&text, &["x", "y", "alpha"]) {
         formula.evaluate(&[0.5, -2.0, 1e300]);
     }
+}
+
+/// What `retrograd init` makes of a table, a graph or a folder: an experiment that reads back; one of 32
+/// is trained for an epoch.
+fn init(bytes: &[u8]) {
+    let Some((&choice, rest)) = bytes.split_first() else {
+        return;
+    };
+    let names: &[&str] = match choice & 7 {
+        0..=2 => &["table.csv"],
+        3 => &["edges.csv", "x.csv", "y.csv"],
+        4 => &["graph.graphml"],
+        5 => &["graph.gml"],
+        6 => &["labels.csv", "graphs/a.graphml", "graphs/b.gml"],
+        _ => &["images/a.png", "images/b.png"],
+    };
+    let inner = ["graphs", "images"];
+    in_folder(|folder| {
+        inner.map(|name| std::fs::create_dir_all(folder.join(name)).expect("a folder"))
+    });
+    with_files(names, rest, |folder| {
+        let data = match choice & 7 {
+            6 => folder.join("graphs"),
+            7 => folder.join("images"),
+            _ => folder.join(names[0]),
+        };
+        let beside = |name: &str| Some(folder.join(name)).filter(|path| path.exists());
+        let marked = choice & 8 != 0;
+        let options = InitOptions {
+            data,
+            target: match choice & 7 {
+                0 => Some("y".into()),
+                4 | 5 if marked => Some("team".into()),
+                6 if marked => Some("kind".into()),
+                _ => None,
+            },
+            task: match choice >> 6 {
+                1 => Some(TaskKind::Regression),
+                2 => Some(TaskKind::Classification),
+                _ => None,
+            },
+            kan: choice & 16 != 0,
+            bin: (choice & 7 == 7 && marked).then_some(2),
+            features: (choice & 7 == 3).then(|| beside("x.csv")).flatten(),
+            labels: match choice & 7 {
+                3 => beside("y.csv").filter(|_| marked),
+                6 => beside("labels.csv").filter(|_| !marked),
+                _ => None,
+            },
+            links: (3..6).contains(&(choice & 7)) && !marked,
+            directed: choice & 32 != 0,
+        };
+        let out = folder.join("made.toml");
+        let place = Place::new(&options.data, Some(&out)).expect("a file that is there");
+        let Ok(draft) = draft(&options, &place) else {
+            return;
+        };
+        let experiment = place.experiment(&draft.text);
+        let experiment = experiment.expect("what is drafted reads back");
+        // A denoiser's epoch takes seconds with the fuzzer's counters.
+        if choice & 7 != 7 {
+            super::experiments::one_epoch(experiment, rest);
+        }
+    });
+}
+
+/// A picture that cells start from, and one that they should become.
+fn picture(bytes: &[u8]) {
+    with_files(&["goal.png", "start.png"], bytes, |folder| {
+        let start = match folder.join("start.png").exists() {
+            true => "start = \"bitmap\"\nstart_picture = \"start.png\"",
+            false => "start = \"random\"",
+        };
+        let text = format!(
+            "name = \"x\"\n[model]\nfamily = \"logic_ca\"\nchannels = 4\nkernels = 2\n\
+             perception = [9, 8, 4, 2]\nupdate = [20, 16, 8, 4]\nsteps = 2\n[data]\n{start}\n\
+             target = \"bitmap\"\npicture = \"goal.png\"\n[train]\nepochs = 1\n\
+             optimizer = {{ kind = \"adam\", lr = 0.01 }}\n"
+        );
+        retrograd::budget::limit_to(Some(256 << 20));
+        let mut experiment = Experiment::parse(&text, "x.toml").expect("an experiment");
+        experiment.folder = Some(folder.into());
+        let _ = LogicTask::new(&experiment);
+    });
 }
