@@ -26,10 +26,10 @@ pub(crate) use courier::{Bucket, Courier, with_courier};
 pub(crate) use joint::{Shared, exchange, in_step, sum};
 pub use meeting::agree;
 pub(crate) use meeting::{Frame, meet};
-pub(crate) use pending::Pending;
+pub(crate) use pending::{CUTS as PENDING_CUTS, Pending};
 pub(crate) use played::size_played;
 pub use played::threads;
-pub(crate) use sums::{Roots, Sums, add_to};
+pub(crate) use sums::{CUTS as SUMS_CUTS, Roots, Sums, add_to};
 pub(crate) use tree::cut;
 pub use tree::{Leaf, Tree};
 

@@ -105,6 +105,7 @@ impl Pending {
 const PIECE: usize = 1 << 13;
 /// Elements that are added along the whole tree at once: they stay in the first cache.
 const BLOCK: usize = 1 << 10;
+crate::cuts::cuts!(PIECE, BLOCK);
 
 /// The sum of a subtree in the tree's order, every number read once; whether there is anything.
 fn tree_sum<'g>(

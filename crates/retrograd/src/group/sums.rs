@@ -84,6 +84,7 @@ impl Sums {
 
 /// Elements of a piece: 32 kB of each.
 const PIECE: usize = 1 << 13;
+crate::cuts::cuts!(PIECE);
 
 /// a += b.
 pub(crate) fn add_to(a: &mut [f32], b: &[f32]) {

@@ -13,6 +13,7 @@ use super::rounded::{Granted, Rounded};
 use super::sizes::Stretch;
 use crate::Layout;
 use crate::cuts::cut;
+use crate::group::{self, Pending, Tree};
 use crate::optim::{self, Optimizer, OptimizerSpec};
 use crate::rng::Key;
 use crate::scalar::cast;
@@ -55,6 +56,14 @@ pub(super) fn sizes() -> Vec<Stretch> {
         of_step("PARALLEL"),
         of_step("PARALLEL").times(2),
     ];
+    let of_pending = |name| cut(group::PENDING_CUTS, name);
+    let of_shards = [
+        of_pending("BLOCK"),
+        of_pending("PIECE"),
+        of_pending("PIECE").times(2),
+        cut(group::SUMS_CUTS, "PIECE"),
+        cut(group::SUMS_CUTS, "PIECE").times(2),
+    ];
     vec![
         Stretch::own("losses", elementwise).axis("elements", 7, elements),
         Stretch::own("cross_entropy", cross_entropy)
@@ -64,6 +73,9 @@ pub(super) fn sizes() -> Vec<Stretch> {
         Stretch::own("sums of pieces", sums_of_pieces)
             .axis("sums", 5, [lanes, cut(parallel::CUTS, "COLUMNS")])
             .axis("pieces", 3, [lanes]),
+        Stretch::own("sums of shards", sums_of_shards)
+            .axis("parameters", 5, of_shards)
+            .axis("shards", 6, [cut(simd::CUTS, "LANES").over(2)]),
     ]
 }
 
@@ -538,4 +550,42 @@ fn sums_of_pieces(sizes: &[usize], options: &Options) -> Result<Vec<Row>> {
         Row::compared("sums of pieces", label, Link::Form, &worst)
     };
     Ok(options.threads.iter().map(|&t| row(t)).collect())
+}
+
+/// Gradients of shards added along their tree, pair by pair as they come and all at once, beside plain sums
+/// in f64.
+fn sums_of_shards(sizes: &[usize], options: &Options) -> Result<Vec<Row>> {
+    let (len, shards) = (sizes[0], sizes[1]);
+    let terms = numbers(len * shards, 1.0, "shards");
+    let of = |i: usize| (0..shards).map(move |shard| shard * len + i);
+    let plain: Vec<f64> = (0..len).map(|i| of(i).map(|at| terms[at]).sum()).collect();
+    let on = |threads: usize, as_they_come: bool| -> Vec<f64> {
+        parallel::with_threads(threads, || {
+            let (tree, mut pending, mut free) = (Tree::new(shards), Pending::default(), Vec::new());
+            for shard in 0..shards {
+                pending.push(shard, cast(&terms[shard * len..][..len]));
+                if as_they_come {
+                    pending.fold(tree, &mut free);
+                }
+            }
+            let roots = pending.into_roots(tree, &(0..shards), len, &mut free);
+            roots
+                .into_iter()
+                .flatten()
+                .flat_map(|sum| cast(&sum))
+                .collect()
+        })
+    };
+    // One rounding fewer than shards, each of a partial sum.
+    let half = 0.5 * f64::from(f32::EPSILON);
+    let row = |threads: usize, as_they_come: bool| {
+        let worst = compare(&on(threads, as_they_come), &plain, |i| {
+            shards as f64 * half * of(i).map(|at| terms[at].abs()).sum::<f64>()
+        });
+        let form = if as_they_come { "in pairs" } else { "at once" };
+        let label = format!("{form}, {threads} threads");
+        Row::compared("sums of shards", label, Link::Form, &worst)
+    };
+    let forms = |&threads: &usize| [row(threads, true), row(threads, false)];
+    Ok(options.threads.iter().flat_map(forms).collect())
 }
