@@ -78,14 +78,17 @@ pub(crate) fn drop_out<T: Scalar>(
         stream.fill_bytes(bytes);
         let bytes = &bytes[odd..];
         let x = &x[piece * PIECE..piece * PIECE + m.len()];
-        // Elementwise: under `dispatch!` the compiler makes vectors of it.
+        let bits = bytes.as_chunks::<2>().0;
+        // Elementwise: under `dispatch!` the compiler makes vectors of it, and of two loops for AVX2, too.
         dispatch!(simd::level(), simd => {
             let _ = simd;
-            let bits = bytes.as_chunks::<2>().0;
-            for (((m, y), &x), &bits) in m.iter_mut().zip(y.iter_mut()).zip(x).zip(bits) {
+            let (cut, keep) = (cut, keep);
+            for (m, &bits) in m.iter_mut().zip(bits) {
                 let open = u32::from(u16::from_le_bytes(bits)) >= cut;
                 *m = if open { keep } else { T::ZERO };
-                *y = *m * x;
+            }
+            for ((y, &x), &m) in y.iter_mut().zip(x).zip(&*m) {
+                *y = m * x;
             }
         });
     });
