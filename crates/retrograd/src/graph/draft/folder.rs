@@ -32,7 +32,7 @@ pub(super) fn takes(folder: &Path) -> bool {
     classes.dedup();
     let sorted = classes.len() > 1 && classes.iter().all(|class| class.is_some());
     let marked = files.iter().any(|file| is_marked(&file.path));
-    marked || sorted && !crate::denoise::holds_images(folder)
+    marked || (sorted && !crate::denoise::holds_images(folder))
 }
 
 pub(super) fn draft(options: &InitOptions, place: &Place) -> Result<Draft> {
