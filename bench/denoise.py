@@ -3,7 +3,7 @@ of the best width, on generated micrographs of several doses (electrons per pixe
 
 For every dose, noise2noise on the halves of eight micrographs with the settings that `init` writes; PSNR
 against the true image, which training never sees. The filter's width is chosen with the true image: no
-user could do better."""
+user could do better. `--method noise2void` learns from single images instead."""
 
 import argparse
 import json
@@ -22,7 +22,7 @@ name = "measured"
 family = "denoise"
 architecture = "{architecture}"
 [data]
-method = "noise2noise"
+method = "{method}"
 generate = {{ kind = "micrograph", count = {count}, width = {size}, height = {size}, dose = {dose} }}
 patch = 64
 [train]
@@ -44,6 +44,7 @@ def measure(options, architecture, dose):
         steps = max(1, options.count * options.size**2 // (64 * 64 * 8))
         text = TEXT.format(
             architecture=architecture,
+            method=options.method,
             dose=dose,
             count=options.count,
             size=options.size,
@@ -62,7 +63,7 @@ def measure(options, architecture, dose):
         filtered = [psnr(gaussian_filter(noisy, width), clean) for width in widths]
         best = int(np.argmax(filtered))
         return {
-            "correlation": summary["odd_even_correlation_before"],
+            "correlation": summary.get("odd_even_correlation_before", float("nan")),
             "noisy": summary["psnr_before"],
             "gaussian": filtered[best],
             "width": widths[best],
@@ -73,7 +74,8 @@ def measure(options, architecture, dose):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--doses", type=float, nargs="*", default=[20, 60, 150, 400, 1000, 4000])
-    parser.add_argument("--architectures", nargs="*", default=["simple-cnn", "unet"])
+    parser.add_argument("--architectures", nargs="*", default=["simple-cnn", "unet-small"])
+    parser.add_argument("--method", default="noise2noise")
     parser.add_argument("--count", type=int, default=8)
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--steps", type=int, default=2000, help="as init takes them")

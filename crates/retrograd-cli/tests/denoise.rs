@@ -267,3 +267,138 @@ fn movies_are_averaged_and_binned_in_run_as_in_training() {
     );
     assert!(said.contains("--bin"), "{said}");
 }
+
+/// Pairs of halves of generated micrographs as MotionCor names them, the true image of the first beside
+/// their folder.
+fn micrographs(folder: &Path, name: &str, dose: f64, count: u64, side: usize) {
+    let micrograph = retrograd::data::synthetic::Micrograph {
+        width: side,
+        height: side,
+        dose,
+        ..Default::default()
+    };
+    std::fs::create_dir(folder.join(name)).unwrap();
+    let write = |path: String, image: &Image| {
+        let header = Header::new(side, side, 1, MrcMode::F32);
+        mrc::write(folder.join(path), header, &[image]).unwrap();
+    };
+    for n in 0..count {
+        let exposure = micrograph.generate(3, n);
+        write(format!("{name}/m{n}_ODD.mrc"), &exposure.odd);
+        write(format!("{name}/m{n}_EVN.mrc"), &exposure.even);
+        if n == 0 {
+            write(format!("{name}-clean.mrc"), &exposure.clean);
+        }
+    }
+}
+
+/// `init` measures the signal and takes the network that pays there, by the table of docs/denoise.md:
+/// the doses are some of its rows.
+#[test]
+fn init_takes_the_network_that_pays_for_the_signal() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for (dose, correlation, network) in [
+        (20.0, 0.00..0.15, "unet-small"),
+        (150.0, 0.15..0.45, "unet-small"),
+        (1000.0, 0.60..0.84, "unet-small"),
+        (4000.0, 0.86..0.99, "simple-cnn"),
+    ] {
+        let name = format!("dose{dose}");
+        micrographs(folder, &name, dose, 2, 256);
+        let text = succeed(folder, &["init", &name]);
+        let line = text
+            .lines()
+            .find(|l| l.starts_with("network"))
+            .expect(&text);
+        assert!(line.contains(&format!("{network}: ")), "{line}");
+        let (_, after) = line.split_once("correlate by ").expect(line);
+        let measured: f64 = after.split(')').next().unwrap().parse().unwrap();
+        assert!(correlation.contains(&measured), "{measured} at {dose}");
+        let draft = std::fs::read_to_string(folder.join(format!("{name}.toml"))).unwrap();
+        let written = format!("architecture = \"{network}\"");
+        assert!(draft.contains(&written), "{draft}");
+    }
+}
+
+/// An image smoothed by a Gaussian of a width, and mirrored at its edges.
+fn smoothed(image: &Image, sigma: f64) -> Vec<f64> {
+    let radius = (4.0 * sigma).ceil() as isize;
+    let weights: Vec<f64> = (-radius..=radius)
+        .map(|i| (-(i * i) as f64 / (2.0 * sigma * sigma)).exp())
+        .collect();
+    let sum: f64 = weights.iter().sum();
+    let (width, height) = (image.width as isize, image.height as isize);
+    let mirrored = |i: isize, n: isize| {
+        let i = i.rem_euclid(2 * n);
+        i.min(2 * n - 1 - i)
+    };
+    let pass = |from: &[f64], across: bool| -> Vec<f64> {
+        let at = |x: isize, y: isize| from[(y * width + x) as usize];
+        let places = (0..height).flat_map(|y| (0..width).map(move |x| (x, y)));
+        let value = |(x, y): (isize, isize)| {
+            let terms = weights.iter().zip(-radius..=radius).map(|(w, d)| {
+                w * match across {
+                    true => at(mirrored(x + d, width), y),
+                    false => at(x, mirrored(y + d, height)),
+                }
+            });
+            terms.sum::<f64>() / sum
+        };
+        places.map(value).collect()
+    };
+    let pixels: Vec<f64> = image.pixels.iter().map(|&p| p.into()).collect();
+    pass(&pass(&pixels, true), false)
+}
+
+/// At an odd/even correlation of 0.05 a short training of what `init` writes is better than a Gaussian
+/// filter whose width was chosen with the true image: three convolutions never got there.
+#[test]
+fn the_default_denoiser_beats_the_best_gaussian_at_low_signal() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    micrographs(folder, "weak", 20.0, 6, 192);
+    succeed(folder, &["init", "weak"]);
+    // A quarter of the steps that the draft asks for.
+    let draft = std::fs::read_to_string(folder.join("weak.toml")).unwrap();
+    let epochs = draft.lines().find_map(|l| l.strip_prefix("epochs = "));
+    let epochs: u64 = epochs.expect("epochs").trim().parse().unwrap();
+    let epochs = (epochs / 4).to_string();
+    let train = ["train", "weak.toml", "--epochs", &epochs, "--no-verify"];
+    succeed(folder, &[&train[..], &["--no-report"]].concat());
+    let input = "weak/m0_ODD.mrc";
+    succeed(folder, &["run", "runs/weak", input, "--out", "out.mrc"]);
+    let read = |path: &str| {
+        let file = MrcFile::open(folder.join(path)).unwrap();
+        let [width, height, _] = file.header().size();
+        let mut pixels = vec![0.0; width * height];
+        let whole = retrograd::data::image::Rect::whole(width, height);
+        file.read_window(0, whole, &mut pixels).unwrap();
+        Image {
+            width,
+            height,
+            pixels,
+        }
+    };
+    let (noisy, clean, denoised) = (read(input), read("weak-clean.mrc"), read("out.mrc"));
+    // A half has its own scale: what counts is how far it is from the truth after the best line.
+    let error = |pixels: &[f64]| {
+        let truth: Vec<f64> = clean.pixels.iter().map(|&p| p.into()).collect();
+        let n = truth.len() as f64;
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / n;
+        let (a, b) = (mean(pixels), mean(&truth));
+        let pairs = || pixels.iter().zip(&truth);
+        let both: f64 = pairs().map(|(p, t)| (p - a) * (t - b)).sum();
+        let own: f64 = pixels.iter().map(|p| (p - a) * (p - a)).sum();
+        let scale = both / own;
+        let squares = pairs().map(|(p, t)| (scale * (p - a) - (t - b)).powi(2));
+        squares.sum::<f64>() / n
+    };
+    let widths = (2..=24).map(|half| f64::from(half) / 2.0);
+    let best = widths
+        .map(|sigma| error(&smoothed(&noisy, sigma)))
+        .fold(f64::INFINITY, f64::min);
+    let ours: Vec<f64> = denoised.pixels.iter().map(|&p| p.into()).collect();
+    let gain = 10.0 * (best / error(&ours)).log10();
+    assert!(gain > 0.5, "{gain:.2} dB over the best Gaussian");
+}

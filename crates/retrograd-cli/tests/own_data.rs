@@ -621,6 +621,45 @@ fn a_folder_of_graphs_goes_from_init_to_predictions() {
     );
 }
 
+/// Lists of edges in a folder for each class, with nothing but their places to tell what they are.
+#[test]
+fn lists_of_edges_in_folders_are_graphs_of_classes() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for class in ["ring", "chain"] {
+        std::fs::create_dir_all(folder.join("shapes").join(class)).unwrap();
+        for n in 0..8 {
+            let size = 5 + n % 4;
+            let next = |i: usize| {
+                if class == "ring" {
+                    (i + 1) % size
+                } else {
+                    i + 1
+                }
+            };
+            let edges: String = (0..size).map(|i| format!("{i} {}\n", next(i))).collect();
+            let path = format!("shapes/{class}/{n}.txt");
+            std::fs::write(folder.join(path), edges).unwrap();
+        }
+    }
+    let (code, stdout, stderr) = run(folder, &["init", "shapes"]);
+    assert_eq!(code, 0, "{stderr}");
+    for part in ["16 graphs", "one of 2 (chain, ring)"] {
+        assert!(stdout.contains(part), "{part}: {stdout}");
+    }
+    let args = ["train", "shapes.toml", "--epochs", "2", "--no-verify"];
+    let (code, _, stderr) = run(folder, &args);
+    assert_eq!(code, 0, "{stderr}");
+    // Notes beside images make no graphs of them.
+    for half in ["odd", "even"] {
+        std::fs::create_dir_all(folder.join("scenes").join(half)).unwrap();
+        std::fs::write(folder.join(format!("scenes/{half}/log.txt")), "1 2\n").unwrap();
+        std::fs::write(folder.join(format!("scenes/{half}/a.mrc")), "short").unwrap();
+    }
+    let (code, _, stderr) = run(folder, &["init", "scenes"]);
+    assert!(code == 2 && stderr.contains("a.mrc"), "{stderr}");
+}
+
 /// An experiment of an automaton with its `[data]`.
 fn automaton(folder: &Path, name: &str, channels: usize, data: &str, epochs: usize) {
     let text = format!(

@@ -31,11 +31,12 @@ const PAIRS: [(&str, &str, Method); 6] = [
 const PATCH: usize = 64;
 const SMALLEST: usize = 16;
 const BATCH: usize = 8;
-/// Optimizer steps after which the small network has learnt most of what it can.
+/// Optimizer steps after which these networks have learnt most of what they can.
 const STEPS: usize = 2_000;
-/// Below this correlation of an image with its partner noise is so strong that a pixel's
-/// neighbourhood must be wide: three convolutions see 7 pixels, and a Gaussian filter is better.
-const WEAK: f64 = 0.2;
+/// Above this correlation of an image with its partner three convolutions, which see 7 pixels, do as
+/// well as the small U-Net for a quarter of the work. Below it the neighbourhood must be wide: under
+/// 0.4 a Gaussian filter would be better than them (`bench/denoise`, the table of docs/denoise.md).
+const STRONG: f64 = 0.85;
 
 /// Looks at a folder and drafts its experiment.
 pub(super) fn draft(options: &InitOptions, place: &Place) -> Result<Option<Draft>> {
@@ -74,7 +75,7 @@ fn folder_of_images(folder: &Path, bin: usize, place: &Place) -> Result<Draft> {
             None if files.is_empty() => {
                 let problem = format!(
                     "{} holds no image: needs files that end in {}, or two folders of them, odd \
-                     and even, or noisy and clean",
+                     and even, or noisy and clean; or graphs, .graphml or .gml",
                     folder.display(),
                     ENDINGS.join(", ")
                 );
@@ -164,6 +165,13 @@ pub(super) fn images_in(folder: &Path) -> Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
+}
+
+/// Whether there is an image in a folder, or in a folder within it.
+pub(crate) fn holds_images(folder: &Path) -> bool {
+    let any = |folder: &Path| images_in(folder).is_ok_and(|files| !files.is_empty());
+    let within = || std::fs::read_dir(folder).into_iter().flatten().flatten();
+    any(folder) || within().any(|entry| any(&entry.path()))
 }
 
 /// Which images are learnt from, and how.
@@ -314,25 +322,29 @@ impl Found {
     /// The network that pays for this much signal.
     fn architecture(&self) -> &'static str {
         match self.correlation {
-            Some(r) if r < WEAK => "unet",
-            _ => "simple-cnn",
+            Some(r) if r > STRONG => "simple-cnn",
+            _ => "unet-small",
         }
     }
 
     /// Why that network.
     fn reason(&self) -> String {
         let Some(r) = self.correlation else {
-            return "simple-cnn: the two images differ in size, so the signal can't be measured; \
-                    unet sees more where it is weak"
+            return "unet-small: the two images differ in size, so the signal can't be measured; it \
+                    pays where that is weak"
                 .to_string();
         };
         let which = match self.paired {
             true => "the first two",
             false => "neighbouring pixels",
         };
-        match r < WEAK {
-            true => format!("unet: a weak signal ({which} correlate by {r:.3}) needs a wide view"),
-            false => format!("simple-cnn: a strong signal ({which} correlate by {r:.3})"),
+        match r > STRONG {
+            true => format!(
+                "simple-cnn: the signal is strong ({which} correlate by {r:.3}), a narrow view will do"
+            ),
+            false => format!(
+                "unet-small: noise hides the signal ({which} correlate by {r:.3}), which needs a wide view"
+            ),
         }
     }
 
@@ -552,8 +564,8 @@ fn text(
          [model]\n\
          family = \"denoise\"\n\
          # {reason}.\n\
-         # \"simple-cnn\" has three convolutions and 2,625 parameters; \"deep-12\" (93,089) and \"unet\"\n\
-         # can remove more noise, and take longer.\n\
+         # \"simple-cnn\" has three convolutions and 2,625 parameters, \"unet-small\" sees 52 pixels\n\
+         # around each with 122,033; \"unet\" (1.9 million) can remove more noise, and takes longer.\n\
          architecture = \"{architecture}\"\n\
          \n\
          [data]\n\
@@ -597,6 +609,30 @@ mod tests {
         assert_eq!(even("Odd-7.png").as_deref(), Some("Even-7.png"));
         assert_eq!(even("oddity.png"), None);
         assert_eq!(renamed("yellow.png", "low", "high"), None);
+    }
+
+    /// As MotionCor and RELION name the halves of a scene, and as people do.
+    #[test]
+    fn halves_are_pairs_by_their_names() {
+        for (a, b, method) in [
+            ("m1_ODD.mrc", "m1_EVN.mrc", Method::Noise2noise),
+            ("m1_odd.mrc", "m1_even.mrc", Method::Noise2noise),
+            (
+                "run_half1_class001_unfil.mrc",
+                "run_half2_class001_unfil.mrc",
+                Method::Noise2noise,
+            ),
+            ("m1_half_1.mrc", "m1_half_2.mrc", Method::Noise2noise),
+            ("m1_noisy.png", "m1_clean.png", Method::Supervised),
+        ] {
+            let files = [a, b, "other.mrc"].map(PathBuf::from);
+            let pairing = Pairing::by_name(Path::new(""), &files).expect(a);
+            assert_eq!(pairing.inputs, [PathBuf::from(a)]);
+            assert_eq!(pairing.targets, [PathBuf::from(b)]);
+            assert!(pairing.method == method && pairing.alone == 1, "{a}");
+        }
+        let files = ["m1_first.mrc", "m1_second.mrc"].map(PathBuf::from);
+        assert!(Pairing::by_name(Path::new(""), &files).is_none());
     }
 
     #[test]

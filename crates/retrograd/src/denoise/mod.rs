@@ -6,7 +6,7 @@
 //! ```toml
 //! [model]
 //! family = "denoise"
-//! architecture = "simple-cnn"        # or deep-12, unet, or layers = [...]
+//! architecture = "unet-small"        # or simple-cnn, deep-12, unet, or layers = [...]
 //! loss_terms = { ssim = 0.1 }        # beside train.loss: ssim, ssim_range, gradient
 //!
 //! [data]
@@ -37,6 +37,7 @@ use crate::layer::upsample::UpsampleSpec;
 use serde::{Deserialize, Serialize};
 
 pub use data::{DenoiseDataSpec, GenerateImages};
+pub(crate) use draft::holds_images;
 pub use family::FAMILY;
 pub use infer::{Denoiser, TilePlan};
 pub use reach::Reach;
@@ -77,6 +78,8 @@ pub enum Architecture {
     /// Two convolutions at 32, 64 and 128 channels with pooling between, 256 at the bottom,
     /// nearest upsampling and concatenation on the way back.
     Unet,
+    /// The same with 8, 16, 32 and 64 channels: 122,033 parameters, a sixteenth of the work.
+    UnetSmall,
 }
 
 impl Architecture {
@@ -94,8 +97,12 @@ impl Architecture {
                 layers.extend([conv(1), LayerSpec::Add(AddSpec { with: -1 })]);
                 layers
             }
-            Architecture::Unet => {
-                let widths = [32, 64, 128];
+            Architecture::Unet | Architecture::UnetSmall => {
+                let first = match self {
+                    Architecture::Unet => 32,
+                    _ => 8,
+                };
+                let widths = [first, 2 * first, 4 * first];
                 let mut layers = Vec::new();
                 let double = |layers: &mut Vec<LayerSpec>, width| {
                     layers.extend([conv(width), relu(), conv(width), relu()]);
@@ -109,7 +116,7 @@ impl Architecture {
                         stride: None,
                     }));
                 }
-                double(&mut layers, 256);
+                double(&mut layers, 8 * first);
                 for width in widths.into_iter().rev() {
                     layers.push(LayerSpec::Upsample(UpsampleSpec { scale: 2 }));
                     let with = skips.pop().expect("one for every width");

@@ -386,10 +386,18 @@ pub fn plot_svg(
 
 fn svg_of(scene: &Scene) -> String {
     use std::fmt::Write as _;
+    // A leaning name ends at its node, so that of the first may begin left of the picture: some 8 units
+    // a letter at this size, less by the cosine of 50 degrees.
+    let begins = |shape: &Shape| match shape {
+        Shape::Leaning { x, text, .. } => x - 0.65 * 8.0 * text.chars().count() as f64,
+        _ => 0.0,
+    };
+    let left = scene.shapes.iter().map(begins).fold(0.0, math::min).floor();
+    let width = scene.width - left;
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0} {:.0}\" \
-         style=\"max-width:{:.0}px;width:100%\" font-family=\"sans-serif\" font-size=\"13\">\n",
-        scene.width, scene.height, scene.width
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"{left:.0} 0 {width:.0} {:.0}\" \
+         style=\"max-width:{width:.0}px;width:100%\" font-family=\"sans-serif\" font-size=\"13\">\n",
+        scene.height
     );
     for shape in &scene.shapes {
         // Writing to a String cannot fail.

@@ -19,6 +19,8 @@ pub struct Spread {
     pub epochs: Vec<u64>,
     /// The figures of every run, by their names.
     pub figures: Vec<(String, Vec<f64>)>,
+    /// Those of them that are measured on rows which neither taught nor chose.
+    pub tested: Vec<String>,
     /// Whether each of them learned.
     pub learned: Vec<Learned>,
 }
@@ -96,6 +98,9 @@ impl Spread {
             };
             let at = self.figures.iter().position(|f| f.0 == source.name);
             let at = at.unwrap_or_else(|| {
+                if source.on.part == "test" {
+                    self.tested.push(source.name.clone());
+                }
                 self.figures.push((source.name.clone(), Vec::new()));
                 self.figures.len() - 1
             });
@@ -201,14 +206,19 @@ impl Spread {
         folds.insert("best_epochs".into(), json!(self.epochs));
         let mut findings = Findings::default();
         findings.summary.insert("folds".into(), folds.into());
-        let (header, rows) = self.table("fold", None);
+        // What taught or chose has no place beside what is reported.
+        let mut tested = self.clone();
+        tested
+            .figures
+            .retain(|(name, _)| self.tested.contains(name));
+        let (header, rows) = tested.table("fold", None);
         let measured = "measured on rows that neither taught nor chose the epoch";
         findings.figures.push(Figure {
             title: format!("Cross-validation, {} folds", self.runs.len()),
             caption: format!(
-                "Every row was tested on in one fold, {measured}; the deviation is that of the \
-                 folds. The model of this run was then fitted to all rows, for the median of the \
-                 folds' best epochs, {}.",
+                "Every row was tested on in one fold, and every figure is {measured}; the deviation \
+                 is that of the folds. The model of this run was then fitted to all rows, for the \
+                 median of the folds' best epochs, {}.",
                 self.median_epoch()
             ),
             content: Content::Table { header, rows },
@@ -227,12 +237,14 @@ mod tests {
             best_epoch: Some(epoch),
             ..Summary::default()
         };
-        summary.more.insert("r2".into(), r2.into());
-        summary.sources.push(Source {
-            name: "r2".into(),
-            on: MeasuredOn::part("test", Some((4, "rows"))),
-            epoch,
-        });
+        for (name, part) in [("r2", "test"), ("validation_r2", "validation")] {
+            summary.more.insert(name.into(), r2.into());
+            summary.sources.push(Source {
+                name: name.into(),
+                on: MeasuredOn::part(part, Some((4, "rows"))),
+                epoch,
+            });
+        }
         summary
     }
 
@@ -250,8 +262,13 @@ mod tests {
         );
         let findings = spread.findings();
         assert_eq!(findings.summary["folds"]["best_epochs"], json!([9, 3, 30]));
+        let Content::Table { header, rows } = &findings.figures[0].content else {
+            panic!("a table");
+        };
+        assert_eq!(header, &["fold", "epoch", "r2"]);
+        assert_eq!(rows.len(), 4);
         let (header, rows) = spread.table("fold", Some(2));
-        assert_eq!(header, ["fold", "epoch", "r2"]);
+        assert_eq!(header, ["fold", "epoch", "r2", "validation r2"]);
         assert_eq!(rows[2][0], "3 (best)");
         assert_eq!(rows[3][2], "0.7000 ± 0.2000");
     }

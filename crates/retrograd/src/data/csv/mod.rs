@@ -17,8 +17,8 @@ mod cells;
 mod encoding;
 mod number;
 mod text;
+mod words;
 
-use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +35,7 @@ use text::detect;
 
 pub(crate) use text::records;
 pub use text::write;
+pub(crate) use words::{ByWord, Words};
 
 /// How the text of a table is understood.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -195,20 +196,44 @@ pub struct ColumnSummary {
     pub range: Option<(f64, f64)>,
 }
 
+/// The bytes that a missing value may begin with: most cells are none by their first.
+struct Beginnings([bool; 256]);
+
+impl Beginnings {
+    fn of(reading: &Reading) -> Self {
+        let mut first = [false; 256];
+        for byte in reading
+            .missing_values
+            .iter()
+            .filter_map(|m| m.bytes().next())
+        {
+            first[usize::from(byte.to_ascii_lowercase())] = true;
+            first[usize::from(byte.to_ascii_uppercase())] = true;
+        }
+        Beginnings(first)
+    }
+
+    /// Whether a cell may be missing.
+    fn has(&self, cell: &str) -> bool {
+        let first = cell.as_bytes().first();
+        first.is_none_or(|&byte| self.0[usize::from(byte)])
+    }
+}
+
 /// A summary on its way.
 #[derive(Default)]
 struct Looking<'t> {
     number_row: Option<usize>,
     text_row: Option<usize>,
     missing: usize,
-    seen: HashSet<&'t str>,
+    seen: Words<'t>,
     before: &'t str,
     range: Option<(f64, f64)>,
 }
 
 impl<'t> Looking<'t> {
-    fn add(&mut self, row: usize, cell: &'t str, reading: &Reading) {
-        if reading.is_missing(cell) {
+    fn add(&mut self, row: usize, cell: &'t str, reading: &Reading, missing: &Beginnings) {
+        if missing.has(cell) && reading.is_missing(cell) {
             self.missing += 1;
             return;
         }
@@ -246,7 +271,7 @@ impl<'t> Looking<'t> {
     }
 
     /// More texts, as far as they are counted.
-    fn seen_more(&mut self, texts: HashSet<&'t str>) {
+    fn seen_more(&mut self, texts: Words<'t>) {
         let mut texts = texts.into_iter();
         while self.seen.len() <= MAX_DISTINCT
             && let Some(text) = texts.next()
@@ -543,10 +568,11 @@ impl Table {
         /// Rows whose text stays in a core's cache.
         const BLOCK: usize = 1024;
         let mut found: Vec<Looking<'_>> = columns.clone().map(|_| Looking::default()).collect();
+        let missing = Beginnings::of(&self.reading);
         for first in rows.clone().step_by(BLOCK) {
             for (column, found) in columns.clone().zip(&mut found) {
                 for row in first..rows.end.min(first + BLOCK) {
-                    found.add(row, self.cell(row, column), &self.reading);
+                    found.add(row, self.cell(row, column), &self.reading, &missing);
                 }
             }
         }

@@ -8,7 +8,7 @@ use super::{
     Unknown, most_frequent,
 };
 use crate::data::DataSpec;
-use crate::data::csv::{Kind, Table};
+use crate::data::csv::{ByWord, Kind, Table};
 use crate::data::dates::{DAY, DateForm};
 use crate::data::files::quote;
 use crate::{Error, Result, parallel};
@@ -368,7 +368,7 @@ fn fit_category(
     training: &[usize],
 ) -> Result<Encoding> {
     // One pass over the rows, which is what takes time; then each text once.
-    let mut texts: HashMap<&str, usize> = HashMap::new();
+    let mut texts: ByWord<'_, usize> = ByWord::default();
     for &row in usable {
         texts.entry(table.cell(row, c)).or_insert(row);
     }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::columns::{PARALLEL_CELLS, encode_rows, find, missing_cell, narrow};
 use super::{Column, Inputs, Labels, Missing, Preparation, Scaling, Survey, TargetRule, TaskKind};
 use crate::budget::{self, Demand, product};
-use crate::data::csv::{Kind, Table};
+use crate::data::csv::{Kind, Table, Words};
 use crate::data::files::{list, quote};
 use crate::data::spec::Source;
 use crate::data::{DataSpec, Dataset};
@@ -199,7 +199,7 @@ impl Preparation {
             *column = Some(fit);
         });
         let columns: Vec<Column> = fitted.into_iter().flatten().collect::<Result<_>>()?;
-        let target = fit_target(spec, table, &roles.targets, usable, training)?;
+        let target = fit_target(spec, table, &roles.targets, usable, training, survey)?;
         let width = columns.iter().map(|c| c.encoding.width()).sum();
         let preparation = Preparation {
             inputs: Inputs::Columns(columns),
@@ -372,6 +372,7 @@ fn fit_target(
     targets: &[usize],
     usable: &[usize],
     training: &[usize],
+    survey: Option<Survey<'_>>,
 ) -> Result<TargetRule> {
     if is_classification(spec, table, targets, usable) {
         let [c] = targets else {
@@ -381,16 +382,12 @@ fn fit_target(
                 "one column of classes for a classification",
             ));
         };
-        let present: Vec<usize> = usable
-            .iter()
-            .copied()
-            .filter(|&row| !table.is_missing(row, *c))
-            .collect();
         if let Some(&row) = usable.iter().find(|&&row| table.is_missing(row, *c)) {
             return Err(missing_cell(table, row, *c, "a class", false));
         }
-        let texts = present.iter().map(|&row| table.cell(row, *c));
-        let labels = fit_classes(spec, texts, table.reading())?;
+        // Each text once: there are few, in many rows.
+        let texts: Words<'_> = usable.iter().map(|&row| table.cell(row, *c)).collect();
+        let labels = fit_classes(spec, texts.iter().copied(), table.reading())?;
         return Ok(TargetRule::Classes {
             name: table.columns()[*c].clone(),
             labels,
@@ -398,8 +395,17 @@ fn fit_target(
     }
     let mut columns = Vec::new();
     for &c in targets {
-        let mut values = Vec::with_capacity(training.len());
-        for &row in training {
+        // Where all cells are known to be finite numbers, some tell enough of them.
+        let known = |survey: &Survey<'_>| {
+            let summary = &survey.columns[c];
+            let finite = summary
+                .range
+                .is_some_and(|(a, b)| a.is_finite() && b.is_finite());
+            summary.kind == Kind::Numbers && summary.missing == 0 && finite
+        };
+        let rows = survey.filter(known).map_or(training, |survey| survey.some);
+        let mut values = Vec::with_capacity(rows.len());
+        for &row in rows {
             let value = table.number(row, c)?;
             values.push(value.ok_or_else(|| missing_cell(table, row, c, "a number", false))?);
         }

@@ -98,6 +98,7 @@ fn the_architectures_have_their_known_sizes_and_radii() {
         (Architecture::SimpleCnn, Some(2_625), 3, 1),
         (Architecture::Deep12, Some(93_089), 12, 1),
         (Architecture::Unet, None, 0, 8),
+        (Architecture::UnetSmall, None, 0, 8),
     ] {
         let layers = architecture.layers();
         let network = Network::new(&network_spec(&layers, 64, 64)).unwrap();
@@ -108,6 +109,9 @@ fn the_architectures_have_their_known_sizes_and_radii() {
             assert_eq!(network.layout().len(), params);
             assert_eq!(reach.halo, halo);
         } else {
+            if architecture == Architecture::UnetSmall {
+                assert_eq!(network.layout().len(), 122_033);
+            }
             // Down: (2 + 2·2 + 2·4 + 2·8), up: blocks of 4, 2, 1 pixels and the convolutions
             // 2·4 + 2·2 + 2·1 + 1.
             assert_eq!(

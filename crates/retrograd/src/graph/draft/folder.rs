@@ -19,11 +19,20 @@ const GRAPHS_PER_CLASS: usize = 5;
 /// Fewer teach nothing that could be measured.
 const FEWEST: usize = 10;
 
-/// Whether a folder holds graphs, and no tables that could be something else.
+/// Whether a folder holds graphs, and no tables that could be something else: in two folders or more
+/// within it, whose names are classes, lists of edges are graphs, too.
 pub(super) fn takes(folder: &Path) -> bool {
-    tudataset_in(folder).is_some()
-        || graph_files(folder, None)
-            .is_ok_and(|files| files.iter().any(|file| is_marked(&file.path)))
+    if tudataset_in(folder).is_some() {
+        return true;
+    }
+    let Ok(files) = graph_files(folder, None) else {
+        return false;
+    };
+    let mut classes: Vec<_> = files.iter().map(|file| &file.class).collect();
+    classes.dedup();
+    let sorted = classes.len() > 1 && classes.iter().all(|class| class.is_some());
+    let marked = files.iter().any(|file| is_marked(&file.path));
+    marked || (sorted && !crate::denoise::holds_images(folder))
 }
 
 pub(super) fn draft(options: &InitOptions, place: &Place) -> Result<Draft> {

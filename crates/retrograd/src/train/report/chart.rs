@@ -30,11 +30,17 @@ struct Series<'a> {
 struct Panel<'a> {
     title: &'a str,
     series: Vec<Series<'a>>,
+    /// The rows that it is measured on, where it is of one figure.
+    on: Option<String>,
 }
 
-/// The curves of a run for the page: a picture for each panel, which find their own rows.
-pub(crate) fn page_curves(records: &[Record]) -> String {
-    let panels = panels(records);
+/// The curves of a run for the page: a picture for each panel, which find their own rows. `of` says
+/// what a figure is measured on.
+pub(crate) fn page_curves(records: &[Record], of: &dyn Fn(&str) -> Option<String>) -> String {
+    let mut panels = panels(records);
+    for panel in panels.iter_mut().filter(|panel| panel.series.len() == 1) {
+        panel.on = of(panel.series[0].name);
+    }
     if panels.is_empty() {
         return "<p>No epoch was evaluated.</p>".into();
     }
@@ -113,11 +119,13 @@ fn panels(records: &[Record]) -> Vec<Panel<'_>> {
         panels.push(Panel {
             title: "loss",
             series: losses,
+            on: None,
         });
     }
     panels.extend(others.into_iter().map(|s| Panel {
         title: s.name,
         series: vec![s],
+        on: None,
     }));
     panels
 }
@@ -230,6 +238,15 @@ fn draw(svg: &mut String, panel: &Panel, best: Option<f64>) {
         WIDTH - RIGHT,
         HEIGHT - 4.0,
     );
+    if let Some(on) = &panel.on {
+        let _ = write!(
+            svg,
+            "<text x=\"{}\" y=\"17\" text-anchor=\"end\" fill=\"currentColor\" \
+             opacity=\".65\">{}</text>",
+            WIDTH - RIGHT,
+            escape(on),
+        );
+    }
     let mut legend = WIDTH - RIGHT;
     for (i, series) in panel.series.iter().enumerate() {
         let colour = COLOURS[i % COLOURS.len()];
@@ -406,7 +423,7 @@ mod tests {
         for n in [0, 1, 2] {
             let svg = curves(&self::records(n));
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
-            let html = page_curves(&self::records(n));
+            let html = page_curves(&self::records(n), &|_| None);
             assert_eq!(html.matches("<svg").count(), if n == 0 { 0 } else { 2 });
         }
     }

@@ -50,7 +50,22 @@ pub(super) fn page(page: &Page) -> String {
         escape(&page.experiment.about),
     );
     tiles(&mut html, page);
-    section(&mut html, "Curves", "", &page_curves(page.records));
+    // Where a figure of the summary is of the test part, the curve is that of the part that chose.
+    let of = |name: &str| {
+        let chose = page.summary.source(&format!("validation_{name}"));
+        let source = chose.or_else(|| page.summary.source(name))?;
+        Some(source.on.to_string())
+    };
+    let caption = match page.records.iter().any(|record| record.best) {
+        true => "The dot is the epoch whose weights are kept.",
+        false => "",
+    };
+    section(
+        &mut html,
+        "Curves",
+        caption,
+        &page_curves(page.records, &of),
+    );
     for figure in page.figures {
         let title = escape(&figure.title);
         section(
@@ -273,10 +288,13 @@ fn verification(verification: Option<&Verification>) -> String {
             Link::Differences => "gradients of the f64 reference with central differences",
             Link::Cpu => "f32 kernels with the f64 reference, within the predicted rounding",
             Link::Threads => "gradients and three steps on 2 and 7 threads with 1: equal bits",
+            Link::Processes => "gradients and steps of several processes with one: equal bits",
+            Link::Machines => "every instruction set of this machine with the best: equal bits",
             _ => "",
         };
         let notes = match link.notes.as_slice() {
             [] => String::new(),
+            notes if what.is_empty() => format!("<small>{}</small>", escape(&notes.join("; "))),
             notes => format!("<br><small>{}</small>", escape(&notes.join("; "))),
         };
         let _ = writeln!(
