@@ -107,12 +107,11 @@ fn absolute(path: &PathBuf) -> Result<PathBuf> {
     std::path::absolute(path).map_err(Error::io(path, "find"))
 }
 
-/// Takes the files of another graph for the run's own; that graph with the names of its nodes, where nothing
-/// says what they are.
-fn take_lists(
-    files: &mut EdgeListFiles,
-    inputs: &[PathBuf],
-) -> Result<Option<(GraphBatch<f32>, Option<Vec<String>>)>> {
+/// A graph of which nothing says what its nodes are, with their names.
+type Unlabelled = (GraphBatch<f32>, Option<Vec<String>>);
+
+/// Takes the files of another graph for the run's own, or gives that graph, where it has no labels.
+fn take_lists(files: &mut EdgeListFiles, inputs: &[PathBuf]) -> Result<Option<Unlabelled>> {
     let refused = |needed: &str| Error::invalid("run", format!("{} inputs", inputs.len()), needed);
     match inputs {
         [] => Ok(None),
