@@ -62,11 +62,9 @@ pub(super) fn round(
 ) -> Rounded {
     let ops: Vec<u8> = params.chunks_exact(GATES).map(hardest).collect();
     let mut search = Search::new(model, ops, trial);
-    let tries = work / (search.stripped.len().max(1) * trial.words(true));
-    let tries = tries.clamp(TRIES[0], TRIES[1]);
-    search.climb(&undecided(params, &search.ops), tries);
-    if search.wrong <= trial.count() / NEARLY {
-        search.drift(tries, key);
+    search.climb(&undecided(params, &search.ops), work);
+    if trial.nearly(search.wrong, NEARLY) {
+        search.drift(work, key);
     }
     Rounded {
         ops: search.ops,
@@ -117,7 +115,7 @@ impl<'a> Search<'a> {
         };
         let wrong = self.trial.wrong(&self.circuit, stripped);
         // A circuit is stripped in the time of some words for each of its gates.
-        self.spent += stripped.len() * self.trial.words(wrong > 0) + 4 * self.circuit.gates.len();
+        self.spent += stripped.len() * self.trial.words(wrong) + 4 * self.circuit.gates.len();
         wrong
     }
 
@@ -163,17 +161,18 @@ impl<'a> Search<'a> {
     }
 
     /// Takes every change that is for the better, until there is none.
-    fn climb(&mut self, changes: &[(usize, u8)], tries: usize) {
-        let mut left = tries;
+    fn climb(&mut self, changes: &[(usize, u8)], work: usize) {
+        let end = self.spent.saturating_add(work);
+        let mut tries = 0;
         loop {
             // A change may be of use after another one.
             let before = self.wrong;
             for &(gate, op) in changes {
-                if self.wrong == 0 || left == 0 {
+                if self.wrong == 0 || tries >= TRIES[0] && self.spent >= end || tries == TRIES[1] {
                     return;
                 }
                 if self.ops[gate] != op && self.live.binary_search(&gate).is_ok() {
-                    left -= 1;
+                    tries += 1;
                     self.change(gate, op, self.wrong - 1, |_, _| true);
                 }
             }
@@ -185,10 +184,11 @@ impl<'a> Search<'a> {
 
     /// Changes gates at random where that is not for the worse: a way out where no single change is
     /// for the better.
-    fn drift(&mut self, tries: usize, key: Key) {
+    fn drift(&mut self, work: usize, key: Key) {
+        let end = self.spent.saturating_add(work);
         let mut stream = key.stream();
-        for _ in 0..tries {
-            if self.wrong == 0 {
+        for tries in 0..TRIES[1] {
+            if self.wrong == 0 || tries >= TRIES[0] && self.spent >= end {
                 return;
             }
             let gate = self.live[stream.below(self.live.len())];

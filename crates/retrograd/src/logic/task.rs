@@ -31,7 +31,7 @@ const WORTH_ROUNDING: f64 = 0.0625;
 /// How often fewer gates are looked for, where what was found does not stand elsewhere.
 const THINNINGS: u64 = 2;
 
-/// Larger grids that a circuit with fewer gates is tried on at a time.
+/// Larger grids that a circuit with fewer gates is tried on at a time; near a soft one it is looked for with one.
 const GROWN: u64 = 3;
 
 /// Batches of the last epochs that it must get right, too.
@@ -157,28 +157,16 @@ impl LogicTask {
         self.program = None;
     }
 
-    /// What a rounded circuit is tried on: all boards of a rule, the one start that there is, or several
-    /// random ones.
-    fn trial(&self, epoch: u64) -> Result<Trial> {
-        let spec = self.model.spec();
-        match self.data.target {
-            Goal::Life => Ok(Trial::of_rule(self.data.rule())),
-            _ => {
-                let key = Key::new(self.seed).purpose("rounding").step(epoch);
-                Trial::of_pattern(spec, &self.data, key)
-            }
-        }
-    }
-
-    /// What a circuit with fewer gates is tried on: for checkerboards a larger grid, damaged, beside.
-    fn thinning_trial(&self, key: Key) -> Result<Trial> {
+    /// What an exact circuit is tried on: all boards of a rule, the one start that there is, or several
+    /// random ones; for checkerboards larger grids, damaged, beside.
+    fn trial(&self, grown: u64, key: Key) -> Result<Trial> {
         let spec = self.model.spec();
         if self.data.target == Goal::Life {
             return Ok(Trial::of_rule(self.data.rule()));
         }
         let mut trial = Trial::of_pattern(spec, &self.data, key)?;
         if self.data.target == Goal::Checkerboard {
-            for again in 0..GROWN {
+            for again in 0..grown {
                 trial.and(Grown::trial(spec, &self.data, key.among(again))?);
             }
         }
@@ -189,7 +177,7 @@ impl LogicTask {
     fn stands_elsewhere(&self, ops: &[u8], key: Key) -> Result<bool> {
         let circuit = HardCircuit::with_ops(&self.model, ops);
         for again in 0..FRESH {
-            let trial = self.thinning_trial(key.among(again))?;
+            let trial = self.trial(GROWN, key.among(again))?;
             if trial.wrong_of(&circuit) > 0 {
                 return Ok(false);
             }
@@ -519,7 +507,7 @@ impl Task for LogicTask {
         if !self.hopeful(loss) {
             return Ok(false);
         }
-        let trial = self.trial(epoch)?;
+        let trial = self.trial(1, Key::new(self.seed).purpose("rounding").step(epoch))?;
         let key = Key::new(self.seed).purpose("drift").step(epoch);
         let Rounded { ops, wrong } =
             rounding::round(&self.model, params, &trial, self.rounding_work, key);
@@ -536,7 +524,7 @@ impl Task for LogicTask {
         let ops: Vec<u8> = params.chunks_exact(GATES).map(hardest).collect();
         for again in 0..THINNINGS {
             let key = key.among(again);
-            let trial = self.thinning_trial(key.among(0))?;
+            let trial = self.trial(GROWN, key.among(0))?;
             let found = thinning::thin(&self.model, ops.clone(), &trial, key.among(1));
             for fewer in found.iter().rev() {
                 if self.right_on_batches(fewer, epoch)

@@ -272,7 +272,8 @@ impl Trial {
         Trial::Boards(wanted)
     }
 
-    /// The one start of a pattern, or several random ones.
+    /// The one start of a pattern, or several random ones. Cells that fire now and then are given seven eighths of
+    /// their steps: what is right by then on a few boards is right at the end on others.
     pub fn of_pattern(spec: &LogicSpec, data: &LogicData, key: Key) -> Result<Self> {
         let samples = match data.start {
             StartState::Random => STARTS,
@@ -285,21 +286,25 @@ impl Trial {
         let mut start = BitGrid::new(size, spec.channels, spec.boundary)?;
         start.load(&state);
         let mut stream = key.index(1).stream();
-        let draws = spec.steps * height * width;
+        let steps = match spec.fire_rate < 1.0 && data.start == StartState::Random {
+            true => spec.steps - spec.steps / 8,
+            false => spec.steps,
+        };
+        let draws = steps * height * width;
         let fire: Option<Vec<bool>> = (spec.fire_rate < 1.0).then(|| {
             let fires = (0..draws).map(|_| stream.uniform() < spec.fire_rate);
             fires.collect()
         });
         let goal = data.goal(spec.channels, spec.boundary, &[]);
         let read = data.read_channels();
-        let mut grids = Grids::new(&start, spec.steps, fire.as_deref());
+        let mut grids = Grids::new(&start, steps, fire.as_deref());
         for c in 0..read {
             grids = grids.want(c, |_, y, x| goal[(y * width + x) * read + c] > 0.5);
         }
         Ok(Trial::Grids(vec![grids]))
     }
 
-    /// Tries the same on more grids: where a circuit gets nothing wrong on the others.
+    /// Tries the same on more grids, once a circuit gets nothing wrong on those before.
     pub fn and(&mut self, more: Grids) {
         if let Trial::Grids(grids) = self {
             grids.push(more);
@@ -314,7 +319,8 @@ impl Trial {
         }
     }
 
-    /// Those that are not as they should be: of the first grids that have some.
+    /// Those that are not as they should be. A circuit is tried on grids one after the other, until something is
+    /// wrong: all cells of the grids after them count as wrong, so that fewer are wrong the further it comes.
     pub fn wrong(&self, circuit: &HardCircuit, stripped: &Stripped) -> usize {
         match self {
             Trial::Boards(wanted) => {
@@ -323,8 +329,15 @@ impl Trial {
                 differ.sum::<u32>() as usize
             }
             Trial::Grids(grids) => {
-                let mut wrong = grids.iter().map(|grids| grids.wrong(circuit, stripped));
-                wrong.find(|&wrong| wrong > 0).unwrap_or(0)
+                let mut after: usize = grids.iter().map(Grids::count).sum();
+                for grids in grids {
+                    after -= grids.count();
+                    let wrong = grids.wrong(circuit, stripped);
+                    if wrong > 0 {
+                        return wrong + after;
+                    }
+                }
+                0
             }
         }
     }
@@ -334,14 +347,29 @@ impl Trial {
         self.wrong(circuit, &Stripped::new(circuit))
     }
 
-    /// Words that go through a gate in a trial: of the first grids alone where something is wrong on them.
-    pub fn words(&self, wrong: bool) -> usize {
-        let of = |grids: &Grids| grids.shape.words() * grids.steps;
-        match self {
-            Trial::Boards(_) => 8,
-            Trial::Grids(grids) if wrong => of(&grids[0]),
-            Trial::Grids(grids) => grids.iter().map(of).sum(),
+    /// Whether at most one cell in so many is wrong: of the first grids, where there are more.
+    pub fn nearly(&self, wrong: usize, one_in: usize) -> bool {
+        let after = match self {
+            Trial::Boards(_) => 0,
+            Trial::Grids(grids) => grids[1..].iter().map(Grids::count).sum(),
+        };
+        wrong <= after + self.count() / one_in
+    }
+
+    /// Words that went through a gate in a trial that left so many wrong: on the grids up to the first that has
+    /// some.
+    pub fn words(&self, wrong: usize) -> usize {
+        let Trial::Grids(grids) = self else { return 8 };
+        let mut after: usize = grids.iter().map(Grids::count).sum();
+        let mut words = 0;
+        for grids in grids {
+            after -= grids.count();
+            words += grids.shape.words() * grids.steps;
+            if wrong > after {
+                break;
+            }
         }
+        words
     }
 }
 
