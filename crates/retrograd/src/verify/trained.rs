@@ -23,10 +23,13 @@ use crate::{Kernels, Loss, Model, Result, Target};
 /// A forward pass of the f64 reference that takes longer is too long for the end of a run: an
 /// evaluation is 3 of it, one on the number that rounds 8 times that, and at least 9 are needed.
 /// On two cores that makes 3 s.
-const LONGEST_FORWARD: Duration = Duration::from_millis(25);
+const LONGEST_FORWARD: Duration = Duration::from_millis(25 * SLOWER);
 /// The same for the differences. A tensor's element takes 5 forward passes, and 37 where none of its
 /// steps is free of kinks and rounding; there may be tens of tensors.
-const LONGEST_DIFFERENCED: Duration = Duration::from_millis(10);
+const LONGEST_DIFFERENCED: Duration = Duration::from_millis(10 * SLOWER);
+
+/// A build with assertions, or under a sanitizer, is so much slower: what is checked should be the same.
+const SLOWER: u64 = if cfg!(debug_assertions) { 20 } else { 1 };
 /// Roundings of all runs: half a second on two cores, more where eight runs cost more.
 const ROUNDINGS: u64 = 200_000_000;
 /// What the differences may cost in the same unit. An element takes 5 forward passes in f64, or
