@@ -36,6 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         },
         ..Default::default()
     };
+    let mut losses = Vec::new();
     for _ in 0..300 {
         on_gpu.train_step_gpu_native_with_options(
             &x,
@@ -44,14 +45,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             &mut optimizer,
             &options,
         )?;
-        for arrived in on_gpu.losses()? {
-            if arrived.step % 50 == 0 {
-                println!("step {:3}  loss {:.5}", arrived.step, arrived.loss);
-            }
-        }
+        losses.extend(on_gpu.losses()?);
     }
-    let last = on_gpu.finish()?.last().map(|l| l.loss);
-    println!("last loss {last:?}");
+    losses.extend(on_gpu.finish()?);
+    for arrived in losses.iter().step_by(50) {
+        println!("step {:3}  loss {:.5}", arrived.step, arrived.loss);
+    }
+    let last = losses.last().ok_or("no loss came back")?;
+    println!("last loss {:.7}", last.loss);
     let weights = on_gpu.sync_weights_to_cpu()?;
     println!("{} weights, {:?}", weights.len(), gpu.counters());
     Ok(())

@@ -31,7 +31,7 @@ fn run(name: &str) -> String {
 fn number(text: &str, line: &str) -> f64 {
     let line = text.lines().find(|l| l.contains(line));
     let line = line.unwrap_or_else(|| panic!("no such line in:\n{text}"));
-    let numbers = line.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-'));
+    let numbers = line.split(|c: char| !(c.is_ascii_digit() || "e.-".contains(c)));
     let last = numbers.filter_map(|n| n.parse().ok()).next_back();
     last.unwrap_or_else(|| panic!("no number in {line:?}"))
 }
