@@ -184,6 +184,19 @@ impl LogicCa {
         Ok(())
     }
 
+    /// The same automaton with another number of steps.
+    pub(super) fn with_steps(&self, steps: usize) -> Result<Self> {
+        let spec = LogicSpec {
+            steps,
+            ..self.spec.clone()
+        };
+        Self::with_wires(
+            spec,
+            self.perception_wires.clone(),
+            self.update_wires.clone(),
+        )
+    }
+
     /// The description.
     pub fn spec(&self) -> &LogicSpec {
         &self.spec

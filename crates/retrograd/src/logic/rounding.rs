@@ -51,16 +51,16 @@ pub(super) struct Search<'a> {
     pub spent: usize,
 }
 
-/// Looks for gates near the logits that get nothing wrong. In each of its two parts about `work` words go
-/// through gates.
+/// Looks for gates that get nothing wrong, near some and near the logits. In each of its two parts about
+/// `work` words go through gates.
 pub(super) fn round(
     model: &LogicCa,
     params: &[f32],
+    ops: Vec<u8>,
     trial: &Trial,
     work: usize,
     key: Key,
 ) -> Rounded {
-    let ops: Vec<u8> = params.chunks_exact(GATES).map(hardest).collect();
     let mut search = Search::new(model, ops, trial);
     search.climb(&undecided(params, &search.ops), work);
     if trial.nearly(search.wrong, NEARLY) {

@@ -11,8 +11,8 @@ use super::hard::{Program, active_gates, gate_counts};
 use super::history::History;
 use super::memory::demand;
 use super::patterns::{Goal, LogicData, StartState};
-use super::rounding::{self, Rounded};
-use super::trial::Trial;
+use super::rounding;
+use super::trial::{Grids, Stripped, Trial};
 use super::{
     BitGrid, HardCircuit, LogicBatch, LogicCa, LogicSpec, channel_target, picture, thinning, view,
 };
@@ -28,10 +28,10 @@ use crate::{Error, Loss, Model, Pass, Result};
 /// The soft loss of a cell up to which an exact circuit is looked for: an error of a quarter.
 const WORTH_ROUNDING: f64 = 0.0625;
 
-/// How often fewer gates are looked for, where what was found does not stand elsewhere.
-const THINNINGS: u64 = 2;
+/// How often fewer gates are looked for, where some that were found do not hold elsewhere.
+const THINNINGS: u64 = 4;
 
-/// Larger grids that a circuit with fewer gates is tried on at a time; near a soft one it is looked for with one.
+/// Larger grids in each trial of a circuit with fewer gates; it is looked for with one, and those that it gets wrong.
 const GROWN: u64 = 3;
 
 /// Batches of the last epochs that it must get right, too.
@@ -40,6 +40,15 @@ const BATCHES: u64 = 40;
 /// Larger boards that a checkerboard must grow and heal on before it has learned. One shows little: there are
 /// circuits that are right in time on one board in five.
 const BOARDS: u64 = 32;
+
+/// How often an exact circuit that does not stand elsewhere is looked for again, with what it got wrong there.
+const REFINED: u64 = 8;
+
+/// Steps of what a trained automaton is verified on, and the logits that it may have there. A gate with 5 and
+/// others with 0 has a chance of 0.9, so that gradients come through some layers and steps; with 5 and −2, one of a
+/// thousandth is left to the others, of which f32 has four digits.
+const SPECIMEN_STEPS: usize = 3;
+const SOFT: [f32; 2] = [-2.0, 5.0];
 
 /// Trials from other starts that a circuit with fewer gates must pass.
 const FRESH: u64 = 4;
@@ -185,6 +194,13 @@ impl LogicTask {
         Ok(true)
     }
 
+    /// Whether a circuit with fewer gates does all that is asked of it.
+    fn holds(&mut self, ops: &[u8], epoch: u64, key: Key) -> Result<bool> {
+        Ok(self.right_on_batches(ops, epoch)
+            && self.stands_elsewhere(ops, key)?
+            && self.stands(&HardCircuit::with_ops(&self.model, ops), epoch)?)
+    }
+
     /// Whether a circuit gets nothing wrong on the batches of the last epochs.
     fn right_on_batches(&mut self, ops: &[u8], epoch: u64) -> bool {
         let program = Program::new(&HardCircuit::with_ops(&self.model, ops));
@@ -221,6 +237,21 @@ impl LogicTask {
             }
         }
         Ok(true)
+    }
+
+    /// Grids that a circuit gets wrong, of many that it was not chosen by.
+    pub(super) fn fails_on(&self, circuit: &HardCircuit, key: Key) -> Result<Option<Grids>> {
+        let stripped = Stripped::new(circuit);
+        for again in 0..BOARDS {
+            let Trial::Grids(several) = self.trial(1, key.among(again))? else {
+                return Ok(None);
+            };
+            let wrong = |grids: &Grids| grids.wrong(circuit, &stripped) > 0;
+            if let Some(grids) = several.into_iter().find(wrong) {
+                return Ok(Some(grids));
+            }
+        }
+        Ok(None)
     }
 
     /// Runs the hard automaton from the last batch's start; its program is made anew only when a
@@ -393,9 +424,12 @@ impl Task for LogicTask {
         Ok(())
     }
 
-    /// A small grid, wider than high, of random states between 0 and 1 and a random goal.
+    /// A small grid, wider than high, of random states between 0 and 1 and a random goal, after few steps.
     fn specimen(&mut self) -> Result<Specimen<LogicCa>> {
-        let spec = self.model.spec();
+        let model = self
+            .model
+            .with_steps(SPECIMEN_STEPS.min(self.model.spec().steps))?;
+        let spec = model.spec();
         let size @ [_, height, width] = [1, 3, 4];
         let mut stream = Key::new(self.seed).purpose("specimen").stream();
         let cells = height * width;
@@ -411,11 +445,23 @@ impl Task for LogicTask {
         let goal: Vec<f32> = goal.collect();
         Ok(Specimen {
             example: Example {
-                input: LogicBatch::new(&self.model, state, size, fire)?,
+                input: LogicBatch::new(&model, state, size, fire)?,
                 target: channel_target(&goal, read, spec.channels),
             },
-            model: None,
+            model: Some(model),
         })
+    }
+
+    /// Of a gate whose chance is 1 − 10⁻⁵, what the others would do is lost in rounding.
+    fn soften(&self, params: &mut [f32]) -> Option<String> {
+        let [least, most] = SOFT;
+        if params.iter().all(|p| (least..=most).contains(p)) {
+            return None;
+        }
+        params.iter_mut().for_each(|p| *p = p.clamp(least, most));
+        Some(format!(
+            "logits between {least} and {most}, where gates are undecided"
+        ))
     }
 
     fn evaluate(&mut self, params: &[f32], epoch: u64) -> Result<Metrics> {
@@ -507,36 +553,61 @@ impl Task for LogicTask {
         if !self.hopeful(loss) {
             return Ok(false);
         }
-        let trial = self.trial(1, Key::new(self.seed).purpose("rounding").step(epoch))?;
+        let boards = Key::new(self.seed).purpose("rounding").step(epoch);
         let key = Key::new(self.seed).purpose("drift").step(epoch);
-        let Rounded { ops, wrong } =
-            rounding::round(&self.model, params, &trial, self.rounding_work, key);
-        let circuit = HardCircuit::with_ops(&self.model, &ops);
-        if wrong > 0 || !self.stands(&circuit, epoch)? {
-            return Ok(false);
+        let mut trial = self.trial(1, boards)?;
+        let mut ops: Vec<u8> = params.chunks_exact(GATES).map(hardest).collect();
+        for again in 0..=REFINED {
+            let key = if again == 0 { key } else { key.among(again) };
+            let work = self.rounding_work;
+            let rounded = rounding::round(&self.model, params, ops, &trial, work, key);
+            if rounded.wrong > 0 {
+                break;
+            }
+            let circuit = HardCircuit::with_ops(&self.model, &rounded.ops);
+            if self.stands(&circuit, epoch)? {
+                rounding::decide(params, &rounded.ops);
+                return Ok(true);
+            }
+            // Right wherever it was tried, and wrong elsewhere: on with what it gets wrong.
+            let Some(more) = self.fails_on(&circuit, boards.among(1 + again))? else {
+                break;
+            };
+            trial.and(more);
+            ops = rounded.ops;
         }
-        rounding::decide(params, &ops);
-        Ok(true)
+        Ok(false)
     }
 
     fn thin(&mut self, params: &mut [f32], epoch: u64) -> Result<bool> {
         let key = Key::new(self.seed).purpose("thinning").step(epoch);
-        let ops: Vec<u8> = params.chunks_exact(GATES).map(hardest).collect();
+        let mut trial = self.trial(1, key.among(0))?;
+        let mut ops: Vec<u8> = params.chunks_exact(GATES).map(hardest).collect();
+        let mut found_some = false;
         for again in 0..THINNINGS {
-            let key = key.among(again);
-            let trial = self.trial(GROWN, key.among(0))?;
-            let found = thinning::thin(&self.model, ops.clone(), &trial, key.among(1));
-            for fewer in found.iter().rev() {
-                if self.right_on_batches(fewer, epoch)
-                    && self.stands_elsewhere(fewer, key.among(2))?
-                    && self.stands(&HardCircuit::with_ops(&self.model, fewer), epoch)?
-                {
-                    rounding::decide(params, fewer);
-                    return Ok(true);
+            let key = key.among(1 + again);
+            let found = thinning::thin(&self.model, ops.clone(), &trial, key.among(0));
+            // The fewest gates that hold elsewhere, too, and the fewest of all, which may not.
+            let mut failed = None;
+            for fewer in found.into_iter().rev() {
+                if self.holds(&fewer, epoch, key.among(1))? {
+                    (ops, found_some) = (fewer, true);
+                    break;
                 }
+                failed.get_or_insert(fewer);
             }
+            // On from the first with what the second gets wrong.
+            let Some(failed) = failed else { break };
+            let failed = HardCircuit::with_ops(&self.model, &failed);
+            let Some(more) = self.fails_on(&failed, key.among(2))? else {
+                break;
+            };
+            trial.and(more);
         }
-        Ok(false)
+        if found_some {
+            rounding::decide(params, &ops);
+        }
+        Ok(found_some)
     }
 
     fn begin_again(&mut self, seed: u64, attempt: u64) -> Result<Vec<f32>> {

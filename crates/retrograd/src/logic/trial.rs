@@ -201,7 +201,7 @@ impl Grids {
     }
 
     /// The cells that count.
-    fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         let Shape {
             samples,
             height,
@@ -211,7 +211,8 @@ impl Grids {
         samples * height * width * self.wanted.len()
     }
 
-    fn wrong(&self, circuit: &HardCircuit, stripped: &Stripped) -> usize {
+    /// Cells that are not as they should be.
+    pub fn wrong(&self, circuit: &HardCircuit, stripped: &Stripped) -> usize {
         let words = self.shape.words();
         let mut state = self.start.clone();
         let mut next = vec![0; state.len()];

@@ -289,6 +289,13 @@ pub trait Task {
         Ok(Findings::default())
     }
 
+    /// Makes parameters whose gradients are lost in rounding, as those of decided gates are, into others of the
+    /// same model whose gradients can be checked; says what was done to them.
+    fn soften(&self, params: &mut [f32]) -> Option<String> {
+        let _ = params;
+        None
+    }
+
     /// What the trained model is verified on: a few samples, a patch, a small grid. The batch of
     /// the first step where the family has nothing smaller.
     fn specimen(&mut self) -> Result<Specimen<Self::Model>> {

@@ -10,22 +10,27 @@ use crate::logic::evaluate::{Grown, boards_right};
 use crate::logic::gates::{GATES, hardest};
 use crate::logic::rounding::{decide, round};
 use crate::logic::rule::Rule;
-use crate::logic::trial::{Grids, Trial};
+use crate::logic::trial::{Grids, Stripped, Trial};
 use crate::logic::{BitGrid, HardCircuit, LogicCa, LogicTask, Program};
 use crate::parallel::with_threads;
 use crate::rng::Key;
 use crate::train::{Event, Experiment, Observer, Session, Summary, Task};
 
 /// A trial whose every cell is as a circuit makes it in one step.
-fn grids_of(circuit: &HardCircuit) -> Grids {
+fn grids_of(circuit: &HardCircuit, seed: u64) -> Grids {
     let mut start = BitGrid::new([3, 5, 7], circuit.channels, circuit.boundary).unwrap();
-    start.randomise(&mut Key::new(5).stream());
+    start.randomise(&mut Key::new(seed).stream());
     let mut end = start.clone();
     end.step(&Program::new(circuit), None);
     let channels = 0..circuit.channels;
     channels.fold(Grids::new(&start, 1, None), |grids, c| {
         grids.want(c, |sample, y, x| end.get(sample, y, x, c))
     })
+}
+
+/// The gates that the logits decide for.
+fn decided(params: &[f32]) -> Vec<u8> {
+    params.chunks_exact(GATES).map(hardest).collect()
 }
 
 /// A circuit, and logits in which both of its outputs were decided wrongly, by a little.
@@ -49,15 +54,17 @@ fn nearly_right() -> (LogicCa, HardCircuit, Vec<f32>) {
 #[test]
 fn gates_that_were_decided_wrongly_by_a_little_are_found() {
     let (model, right, mut params) = nearly_right();
-    let trial = Trial::Grids(vec![grids_of(&right)]);
+    let trial = Trial::Grids(vec![grids_of(&right, 5)]);
     assert_eq!(trial.wrong_of(&right), 0);
     let largest = HardCircuit::of(&model, &params);
     assert_eq!(trial.wrong_of(&largest), trial.count());
     let key = Key::new(1);
-    let found = round(&model, &params, &trial, 1 << 27, key);
+    let found = round(&model, &params, decided(&params), &trial, 1 << 27, key);
     assert_eq!(found.wrong, 0);
     for threads in [1, 2, 7] {
-        let again = with_threads(threads, || round(&model, &params, &trial, 1 << 27, key));
+        let again = with_threads(threads, || {
+            round(&model, &params, decided(&params), &trial, 1 << 27, key)
+        });
         assert_eq!(again, found, "{threads} threads");
     }
     // The circuit that the logits stand for afterwards is the one that was found.
@@ -79,10 +86,38 @@ fn what_is_left_wrong_is_said_and_never_more_than_before() {
     let grids = (0..2).fold(grids, |grids, c| grids.want(c, |_, y, _| y % 2 == 0));
     let trial = Trial::Grids(vec![grids]);
     let before = trial.wrong_of(&HardCircuit::of(&model, &params));
-    let found = round(&model, &params, &trial, 1 << 27, Key::new(1));
+    let ops = decided(&params);
+    let found = round(&model, &params, ops, &trial, 1 << 27, Key::new(1));
     assert!(found.wrong > 0 && found.wrong <= before);
     let ops = HardCircuit::with_ops(&model, &found.ops);
     assert_eq!(trial.wrong_of(&ops), found.wrong);
+}
+
+#[test]
+fn grids_after_the_first_that_are_wrong_count_as_wrong() {
+    let (model, right, params) = nearly_right();
+    let wrong = HardCircuit::of(&model, &params);
+    let (first, second) = (grids_of(&right, 5), grids_of(&right, 6));
+    let cells = first.count();
+    let alone = first.wrong(&wrong, &Stripped::new(&wrong));
+    assert!(alone > 0);
+    let mut trial = Trial::Grids(vec![first]);
+    let words = trial.words(0);
+    trial.and(second);
+    assert_eq!(trial.wrong_of(&right), 0);
+    assert_eq!(trial.wrong_of(&wrong), alone + cells);
+    assert_eq!(trial.count(), cells);
+    // Right on the first, wrong on the second: whatever is wrong there, it is less.
+    let mut later = Trial::Grids(vec![grids_of(&wrong, 5)]);
+    later.and(grids_of(&right, 5));
+    assert_eq!(later.wrong_of(&wrong), alone);
+    // Grids that were never come to took no work.
+    assert_eq!(trial.words(cells + 1), words);
+    assert_eq!(trial.words(cells), 2 * words);
+    assert_eq!(trial.words(0), 2 * words);
+    // One cell in ten of the first, and all of the second.
+    assert!(trial.nearly(cells + cells / 10, 10));
+    assert!(!trial.nearly(cells + cells / 10 + 1, 10));
 }
 
 #[test]
@@ -143,11 +178,15 @@ fn a_circuit_stands_on_many_boards_or_not_at_all() {
     assert!((0..40).any(|board| right(key.among(board))));
     for epoch in 0..40 {
         assert!(!task.stands(&slow, epoch).unwrap(), "{epoch}");
+        // What it is looked for again with is something that it gets wrong.
+        let more = task.fails_on(&slow, Key::new(epoch)).unwrap();
+        assert!(more.unwrap().wrong(&slow, &Stripped::new(&slow)) > 0);
     }
     let quick = circuit(8, "[7,9,17],[11,15,72]", "73,6,6,15,0,6,15,73");
     let task = checkerboard(8, "steps = 20");
     for epoch in 0..3 {
         assert!(task.stands(&quick, epoch).unwrap(), "{epoch}");
+        assert!(task.fails_on(&quick, Key::new(epoch)).unwrap().is_none());
     }
 }
 

@@ -90,9 +90,9 @@ impl<T: Task> Fit<'_, T> {
         let step = self.progress.step;
         let spent = step - self.progress.attempt_step;
         let after = after.saturating_mul(per_epoch);
-        // What has been right so far is first seen through, and what is nearly so gets as long again.
+        // What has been right so far is first seen through, and what is nearly so gets half as long again.
         let loss = self.records.last().map_or(f64::NAN, |r| r.train_loss);
-        let nearly = spent < after.saturating_mul(2) && self.task.hopeful(loss);
+        let nearly = spent < after.saturating_add(after / 2) && self.task.hopeful(loss);
         if spent < after || step >= total || self.progress.perfect > 0 || nearly {
             return Ok(());
         }

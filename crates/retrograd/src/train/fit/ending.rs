@@ -172,8 +172,14 @@ impl<T: Task> Fit<'_, T> {
         // With the kernels that trained it.
         let own = self.accelerator.as_ref().and_then(|a| a.verifier());
         let mut device = own.unwrap_or_else(|| Box::new(verify::Cpu));
-        let params = &self.best_params;
-        verify::check_trained_on(&mut *device, name, model, params, input, target, loss)
+        let mut params = self.best_params.clone();
+        let softened = self.task.soften(&mut params);
+        let Report { rows } =
+            verify::check_trained_on(&mut *device, name, model, &params, input, target, loss)?;
+        let noted = |row: Row| row.noted(softened.as_deref().unwrap_or_default());
+        Ok(Report {
+            rows: rows.into_iter().map(noted).collect(),
+        })
     }
 }
 
