@@ -44,11 +44,9 @@ const BOARDS: u64 = 32;
 /// How often an exact circuit that does not stand elsewhere is looked for again, with what it got wrong there.
 const REFINED: u64 = 8;
 
-/// Steps of what a trained automaton is verified on, and the logits that it may have there. A gate with 5 and
-/// others with 0 has a chance of 0.9, so that gradients come through some layers and steps; with 5 and −2, one of a
-/// thousandth is left to the others, of which f32 has four digits.
+/// Steps of what a trained automaton is verified on, and the least logit that it may have there.
 const SPECIMEN_STEPS: usize = 3;
-const SOFT: [f32; 2] = [-2.0, 5.0];
+const LEAST: f32 = -2.0;
 
 /// Trials from other starts that a circuit with fewer gates must pass.
 const FRESH: u64 = 4;
@@ -452,15 +450,19 @@ impl Task for LogicTask {
         })
     }
 
-    /// Of a gate whose chance is 1 − 10⁻⁵, what the others would do is lost in rounding.
+    /// Of a gate whose chance is 1 − 10⁻⁵, what the others would do is lost in rounding. With a logit of ln 15d, and
+    /// 0 of the others, more than a third of a gradient comes through d gates, and digits enough are left.
     fn soften(&self, params: &mut [f32]) -> Option<String> {
-        let [least, most] = SOFT;
-        if params.iter().all(|p| (least..=most).contains(p)) {
+        let spec = self.model.spec();
+        let layers = spec.perception.len() + spec.update.len() - 2;
+        let depth = layers * SPECIMEN_STEPS.min(spec.steps);
+        let most = crate::math::ln(15.0 * depth as f64) as f32;
+        if params.iter().all(|p| (LEAST..=most).contains(p)) {
             return None;
         }
-        params.iter_mut().for_each(|p| *p = p.clamp(least, most));
+        params.iter_mut().for_each(|p| *p = p.clamp(LEAST, most));
         Some(format!(
-            "logits between {least} and {most}, where gates are undecided"
+            "logits between {LEAST} and {most:.1}, where gates are undecided"
         ))
     }
 

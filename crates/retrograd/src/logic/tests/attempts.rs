@@ -14,7 +14,8 @@ use crate::logic::trial::{Grids, Stripped, Trial};
 use crate::logic::{BitGrid, HardCircuit, LogicCa, LogicTask, Program};
 use crate::parallel::with_threads;
 use crate::rng::Key;
-use crate::train::{Event, Experiment, Observer, Session, Summary, Task};
+use crate::train::{Event, Experiment, Observer, Session, Specimen, Summary, Task};
+use crate::verify::{Link, Verdict, check_trained};
 
 /// A trial whose every cell is as a circuit makes it in one step.
 fn grids_of(circuit: &HardCircuit, seed: u64) -> Grids {
@@ -320,4 +321,30 @@ fn only_what_can_say_that_it_has_learned_is_asked() {
     let error = family.train(&mut Session::new(experiment)).unwrap_err();
     let said = error.to_string();
     assert!(said.contains("train.restart_after"), "{said}");
+}
+
+/// Gates that are decided have gradients that rounding hides; the end of a run is where they are decided.
+#[test]
+fn decided_gates_are_verified_where_they_are_not() {
+    let mut task = checkerboard(4, "steps = 20");
+    let mut params = task.model().init(0);
+    let ops = decided(&params);
+    decide(&mut params, &ops);
+    decide(&mut params, &ops);
+    let Specimen { example, model } = task.specimen().unwrap();
+    let model = model.unwrap();
+    assert_eq!(model.spec().steps, 3);
+    let unchecked = |params: &[f32]| {
+        let (input, target) = (&example.input, &example.target);
+        let loss = task.loss();
+        let report = check_trained("decided", &model, params, input, target, loss).unwrap();
+        assert_eq!(report.counts().failed, 0, "{}", report.table());
+        let rows = report.rows.iter().filter(|row| row.link != Link::Machines);
+        rows.filter(|row| row.verdict == Verdict::Unchecked).count()
+    };
+    assert!(unchecked(&params) > 0);
+    let said = task.soften(&mut params).unwrap();
+    assert!(said.contains("between -2 and 5.8"), "{said}");
+    assert_eq!(unchecked(&params), 0);
+    assert_eq!(task.soften(&mut params), None);
 }
