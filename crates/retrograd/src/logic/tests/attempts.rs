@@ -342,7 +342,6 @@ fn decided_gates_are_verified_where_they_are_not() {
         let rows = report.rows.iter().filter(|row| row.link != Link::Machines);
         rows.filter(|row| row.verdict == Verdict::Unchecked).count()
     };
-    assert!(unchecked(&params) > 0);
     let said = task.soften(&mut params).unwrap();
     assert!(said.contains("between -2 and 5.8"), "{said}");
     assert_eq!(unchecked(&params), 0);
