@@ -258,7 +258,8 @@ fn perturbed<M: Model>(
     trajectories
 }
 
-/// The root mean square difference of the runs to the exact values, element by element.
+/// The root mean square difference of the runs to the exact values, element by element. Where a run is not a
+/// number it is infinite: nothing can be said there.
 fn spread(exact: &[f64], runs: impl Iterator<Item = impl AsRef<[f64]>>) -> Vec<f64> {
     let mut squares = vec![0.0; exact.len()];
     let mut count = 0.0;
@@ -268,7 +269,9 @@ fn spread(exact: &[f64], runs: impl Iterator<Item = impl AsRef<[f64]>>) -> Vec<f
             *square += (value - exact) * (value - exact);
         }
     }
-    squares.iter().map(|s| (s / count).sqrt()).collect()
+    let spread = |s: &f64| (s / count).sqrt();
+    let known = |s: f64| if s.is_nan() { f64::INFINITY } else { s };
+    squares.iter().map(spread).map(known).collect()
 }
 
 /// What each element of a tensor may be off by.

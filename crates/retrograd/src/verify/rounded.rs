@@ -325,7 +325,8 @@ impl Rounded {
     #[inline]
     fn granted(function: Function, margin: impl Fn(&Granted) -> Margin, x: f64, y: f64) -> Self {
         let granted = GRANTED.get();
-        if granted.name == Granted::EXACT.name {
+        // An infinite margin of an infinite result would make it NaN.
+        if granted.name == Granted::EXACT.name || !y.is_finite() {
             return Self::round(y);
         }
         let margin = margin(granted).at(x, y);
@@ -449,6 +450,20 @@ impl Scalar for Rounded {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn functions_stay_what_they_are_where_they_overflow() {
+        for seed in 0..20 {
+            Rounded::start(seed, &Granted::CPU);
+            for x in [-1e4, -800.0, -100.0, 100.0, 800.0, 1e4] {
+                let x = Rounded::from_f64(x);
+                let (s, e) = (x.sigmoid().to_f64(), x.exp().to_f64());
+                assert!((0.0..=1.0 + 1e-6).contains(&s), "{x:?}: {s}");
+                assert_eq!(e, if x.0 > 0.0 { f64::INFINITY } else { e });
+                assert!(!(x * x.sigmoid()).to_f64().is_nan(), "{x:?}");
+            }
+        }
+    }
 
     #[test]
     fn results_are_f32s_one_of_the_two_neighbours_and_right_on_average() {

@@ -40,7 +40,9 @@ class KAN(nn.Module):
         if self.clamped:
             free = hasattr(self, "knots")
             low, high = (t[:, self.degree], t[:, -1 - self.degree]) if free else self.range
-            x = x.clamp(low, high)
+            # At the borders x still moves; what `clamp` does there differs between versions.
+            low, high = (torch.as_tensor(v, dtype=x.dtype) for v in (low, high))
+            x = torch.where(x < low, low, torch.where(x > high, high, x))
         x1 = x.unsqueeze(-1)
         b = ((x1 >= t[..., :-1]) & (x1 < t[..., 1:])).to(x.dtype)
         for d in range(1, self.degree + 1):
