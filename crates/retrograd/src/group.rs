@@ -15,6 +15,7 @@ mod joint;
 mod meeting;
 mod pending;
 mod played;
+mod segments;
 mod sums;
 mod tree;
 
@@ -29,6 +30,8 @@ pub(crate) use meeting::{Frame, meet};
 pub(crate) use pending::{CUTS as PENDING_CUTS, Pending};
 pub(crate) use played::size_played;
 pub use played::threads;
+pub use segments::Segments;
+pub(crate) use segments::children;
 pub(crate) use sums::{CUTS as SUMS_CUTS, Roots, Sums, add_to};
 pub(crate) use tree::cut;
 pub use tree::{Leaf, Tree};

@@ -15,6 +15,8 @@
 //! Without weights W is the number of elements (of rows for `cross_entropy`): PyTorch's means.
 //! A target whose weights are all 0 gives the loss 0 and the gradient 0.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::cuts::cuts;
@@ -96,6 +98,24 @@ impl<T: Scalar> Target<T> {
             values: crate::scalar::cast(&self.values),
             classes: self.classes.clone(),
             weights: self.weights.as_deref().map(crate::scalar::cast),
+        }
+    }
+
+    /// What is for some of so many samples, into memory that is there.
+    pub(crate) fn take_part(&self, samples: usize, some: &Range<usize>, part: &mut Target<T>)
+    where
+        T: Copy,
+    {
+        fn take<V: Copy>(all: &[V], samples: usize, some: &Range<usize>, part: &mut Vec<V>) {
+            let each = all.len() / samples;
+            part.clear();
+            part.extend_from_slice(&all[some.start * each..some.end * each]);
+        }
+        take(&self.values, samples, some, &mut part.values);
+        take(&self.classes, samples, some, &mut part.classes);
+        match &self.weights {
+            None => part.weights = None,
+            Some(all) => take(all, samples, some, part.weights.get_or_insert_default()),
         }
     }
 

@@ -11,6 +11,7 @@
 
 use std::ops::Range;
 
+use crate::group::Segments;
 use crate::rng::Key;
 use crate::train::{Accelerator, Placement, Start};
 use crate::verify::{Cpu, Device, On};
@@ -38,6 +39,9 @@ pub struct Pass {
     /// The place of the first sample (row, patch, graph) in the whole batch, where this is a shard of
     /// it: what is drawn for a sample doesn't depend on how the batch is cut.
     pub first: usize,
+    /// The shards that the samples belong to, where several are computed at once: gradients of parameters
+    /// are made shard by shard.
+    pub segments: Option<Segments>,
 }
 
 impl Pass {
@@ -48,6 +52,7 @@ impl Pass {
             key,
             kernels: Kernels::Fast,
             first: 0,
+            segments: None,
         }
     }
 
@@ -58,12 +63,25 @@ impl Pass {
             key: Key::new(0),
             kernels: Kernels::Fast,
             first: 0,
+            segments: None,
         }
     }
 
     /// The same for samples that begin there in the whole batch.
     pub fn from(self, first: usize) -> Self {
         Pass { first, ..self }
+    }
+
+    /// The same for samples of several shards.
+    pub(crate) fn of_segments(self, segments: Segments) -> Self {
+        let segments = Some(segments);
+        Pass { segments, ..self }
+    }
+
+    /// The segments of that many samples of so many rows each: one, mostly.
+    pub(crate) fn segments_of(&self, samples: usize, rows: usize) -> Segments {
+        let whole = || Segments::whole(samples);
+        self.segments.unwrap_or_else(whole).of_rows(rows)
     }
 
     /// The same with the reference kernels.
@@ -299,6 +317,12 @@ pub trait Model: Send + Sync {
     /// Whether a sample's output in training depends on the other samples of its batch (batch norm):
     /// shards of a batch are then computed side by side, and exchange what they need.
     fn couples_samples(&self) -> bool {
+        false
+    }
+
+    /// Whether neighbouring shards of a batch may be computed as one batch: every sample by itself, and
+    /// gradients of parameters by [`Pass::segments`]. Bits are those of shards that are computed alone.
+    fn joins_shards(&self) -> bool {
         false
     }
 

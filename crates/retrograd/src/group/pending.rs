@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Roots, Tree, add_to, tree::children};
+use super::{Roots, Tree, add_to, tree::split};
 use crate::parallel;
 
 /// Gradients of shards, and sums of subtrees of them that are wholly there.
@@ -12,9 +12,9 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Takes a shard's gradient.
-    pub fn push(&mut self, shard: usize, grads: Vec<f32>) {
-        self.nodes.push((shard..shard + 1, grads));
+    /// Takes the gradient of a shard, or the sum of a subtree.
+    pub fn push(&mut self, node: Range<usize>, grads: Vec<f32>) {
+        self.nodes.push((node, grads));
     }
 
     /// How many are there.
@@ -27,7 +27,7 @@ impl Pending {
     pub fn fold(&mut self, tree: Tree, free: &mut Vec<Vec<f32>>) {
         while let [.., (left, _), (right, _)] = &self.nodes[..]
             && let Some(parent) = tree.parent(right)
-            && children(&parent)[0] == *left
+            && split(&parent)[0] == *left
         {
             let (_, right) = self.nodes.pop().expect("two of them");
             let (node, left) = self.nodes.last_mut().expect("two of them");
@@ -65,19 +65,19 @@ impl Pending {
         free.extend(self.nodes.into_iter().map(|(_, grads)| grads));
     }
 
-    /// A range of the sum of a subtree, into that memory; with a shard that is still being computed
-    /// where it is `last`. None where nothing of it is there.
+    /// A range of the sum of a subtree, into that memory; with what is still being computed where that
+    /// is `last`. None where nothing of it is there.
     pub fn root(
         &self,
         tree: Tree,
         root: &Range<usize>,
         range: Range<usize>,
-        last: Option<(usize, &[f32])>,
+        last: Option<(&Range<usize>, &[f32])>,
         mut memory: Vec<f32>,
     ) -> Option<Vec<f32>> {
         let of = |node: &Range<usize>| -> Option<&[f32]> {
-            if let Some((shard, grads)) = last
-                && *node == (shard..shard + 1)
+            if let Some((computed, grads)) = last
+                && node == computed
             {
                 return Some(grads);
             }
@@ -120,7 +120,7 @@ fn tree_sum<'g>(
     if node.len() == 1 {
         return false;
     }
-    let [left, right] = children(node);
+    let [left, right] = split(node);
     if !tree_sum(&left, of, sum) {
         return tree_sum(&right, of, sum);
     }

@@ -46,7 +46,7 @@ impl Tree {
                 roots.push(node);
                 return;
             }
-            for child in children(&node) {
+            for child in split(&node) {
                 find(child, within, roots);
             }
         }
@@ -59,7 +59,7 @@ impl Tree {
     pub(crate) fn parent(&self, node: &Range<usize>) -> Option<Range<usize>> {
         let mut parent = 0..self.shards;
         while parent.len() > node.len() {
-            let children = children(&parent);
+            let children = split(&parent);
             if children.contains(node) {
                 return Some(parent);
             }
@@ -71,7 +71,7 @@ impl Tree {
 
     /// Whether anything in a subtree is there: a node of it, or one below.
     pub(crate) fn any(&self, node: &Range<usize>, there: &dyn Fn(&Range<usize>) -> bool) -> bool {
-        let below = || children(node).iter().any(|child| self.any(child, there));
+        let below = || split(node).iter().any(|child| self.any(child, there));
         there(node) || (node.len() > 1 && below())
     }
 
@@ -89,7 +89,7 @@ impl Tree {
             Leaf::Inner => {}
         }
         assert!(node.len() > 1, "a shard without an answer");
-        let [left, right] = children(&node).map(|child| self.sum(child, leaf, add));
+        let [left, right] = split(&node).map(|child| self.sum(child, leaf, add));
         match (left, right) {
             (Some(left), Some(right)) => Some(add(left, right)),
             (one, other) => one.or(other),
@@ -120,7 +120,7 @@ pub enum Leaf<V> {
     Inner,
 }
 
-pub(super) fn children(node: &Range<usize>) -> [Range<usize>; 2] {
+pub(super) fn split(node: &Range<usize>) -> [Range<usize>; 2] {
     let left = node.start + node.len().next_power_of_two() / 2;
     [node.start..left, left..node.end]
 }

@@ -276,6 +276,12 @@ pub(crate) trait Describe {
         false
     }
 
+    /// Whether samples of several shards may be computed at once: each sample by itself, and gradients of
+    /// parameters by the pass's segments.
+    fn joins_shards(&self) -> bool {
+        self.tensors().iter().all(Option::is_none)
+    }
+
     /// Lets running statistics follow a training step.
     fn absorb(&mut self, saved: &Saved<f32>, samples: usize) {
         let _ = (saved, samples);

@@ -331,6 +331,10 @@ impl Model for Network {
         self.places.iter().any(|place| place.layer.couples())
     }
 
+    fn joins_shards(&self) -> bool {
+        self.places.iter().all(|place| place.layer.joins_shards())
+    }
+
     fn plan_text(&self) -> String {
         let plan = self.plan(true, false, true);
         plan.text(&self.places, &self.layout)

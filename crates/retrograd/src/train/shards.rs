@@ -15,6 +15,7 @@ use self::outbox::{Outbox, Said, said_in};
 use super::step::Work;
 use super::{Accelerator, Example, Stepper, Task};
 use crate::group::{Courier, Exchanged, Group, Tree, cut};
+use crate::layer::gemm;
 use crate::rng::Key;
 use crate::{Error, Loss, Model, Result, parallel};
 
@@ -65,6 +66,18 @@ pub(crate) fn choose<T: Task>(
         ));
     }
     Ok(Some(shards))
+}
+
+/// Samples of a shard from which on neighbouring shards are computed at once: kernels take a handful of
+/// rows another way, to other bits.
+const ENOUGH: usize = 16;
+/// Samples of a batch up to which they are: the terms that one chain of a product's sums may have.
+const TOGETHER: usize = gemm::RUN;
+
+/// Whether the shards of a batch may be computed at once, by its size alone: for any number of processes
+/// alike.
+fn joins(samples: usize, shards: usize) -> bool {
+    samples <= TOGETHER && samples / shards >= ENOUGH
 }
 
 /// What a step asks of the shards of one batch.
@@ -150,9 +163,16 @@ impl<'a, M: Model> Shards<'a, M> {
         let own = self.own.clone();
         let mut outbox = Outbox::new(courier, self.tree, own, &full, len, asked.stop, free);
         outbox.early &= accelerator.is_none();
-        let computed = match couples || enough {
-            true => self.side_by_side(task, stepper, samples, asked, couples, &outbox),
-            false => self.one_by_one(task, stepper, accelerator, samples, asked, &outbox),
+        let joined = accelerator.is_none()
+            && stepper.image_loss.is_none()
+            && task.model().joins_shards()
+            && joins(samples, self.tree.shards());
+        let computed = if joined {
+            self.together(task, stepper, samples, asked, &outbox)
+        } else if couples || enough {
+            self.side_by_side(task, stepper, samples, asked, couples, &outbox)
+        } else {
+            self.one_by_one(task, stepper, accelerator, samples, asked, &outbox)
         };
         if let Err(error) = computed {
             // What was posted before, all processes have given up alike.

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Example;
 use crate::clock::Instant;
+use crate::group::Segments;
 use crate::loss_image::ImageLoss;
 use crate::optim::{self, Optimizer, OptimizerSpec};
 use crate::{Error, Grads, Layout, Loss, Model, Pass, Reported, Result, Target, parallel};
@@ -420,6 +421,8 @@ pub(super) struct Work<M: Model> {
     pub image_loss: Option<ImageLoss>,
     pub grads: Vec<f32>,
     d_output: Vec<f32>,
+    /// Of one of several shards.
+    target: Target<f32>,
     pub tape: M::Tape<f32>,
 }
 
@@ -429,6 +432,7 @@ impl<M: Model> Default for Work<M> {
             image_loss: None,
             grads: Vec::new(),
             d_output: Vec::new(),
+            target: Target::default(),
             tape: Default::default(),
         }
     }
@@ -479,6 +483,52 @@ pub(super) fn gradient_of<M: Model>(
         &mut work.grads,
     );
     Ok(value)
+}
+
+/// What is asked about every segment: its number, its target and its loss. The answer is what its
+/// gradient is scaled by.
+pub(super) type Segment<'a> = &'a mut dyn FnMut(usize, &Target<f32>, f64) -> f32;
+
+/// The gradient of several shards at once, added along their tree, in memory of its own: one forward and
+/// one backward pass of all samples, the loss and the sums over samples shard by shard.
+pub(super) fn gradient_of_segments<M: Model>(
+    model: &M,
+    params: &[f32],
+    lesson: &Lesson<'_, M>,
+    segments: Segments,
+    each: Segment<'_>,
+    work: &mut Work<M>,
+    watch: &mut dyn Watch,
+) -> Result<()> {
+    model.check_input(lesson.input)?;
+    model.compute_forward(params, lesson.input, lesson.pass, &mut work.tape);
+    let (output, target) = (model.output(&work.tape), lesson.target);
+    lesson.loss.check_lengths(output.len(), target)?;
+    if lesson.loss == Loss::CrossEntropy {
+        check_rows(model.row_width(), output.len(), target.classes.len())?;
+    }
+    work.d_output.resize(output.len(), 0.0);
+    let samples = segments.rows(segments.count() - 1).end;
+    let width = output.len() / samples;
+    for segment in 0..segments.count() {
+        let rows = segments.rows(segment);
+        target.take_part(samples, &rows, &mut work.target);
+        let place = rows.start * width..rows.end * width;
+        let d_output = &mut work.d_output[place.clone()];
+        let value = lesson
+            .loss
+            .compute(&output[place], &work.target, Some(&mut *d_output));
+        scale(d_output, each(segment, &work.target, f64::from(value)));
+    }
+    model.compute_backward_reporting(
+        Reported::Told(params, &mut |range, grads| watch.complete(range, grads)),
+        lesson.input,
+        lesson.pass,
+        &mut work.tape,
+        &work.d_output,
+        &mut work.grads,
+    );
+    Ok(())
 }
 
 /// Forward and loss, with the gradient of the output.

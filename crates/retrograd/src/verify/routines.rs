@@ -563,7 +563,7 @@ fn sums_of_shards(sizes: &[usize], options: &Options) -> Result<Vec<Row>> {
         parallel::with_threads(threads, || {
             let (tree, mut pending, mut free) = (Tree::new(shards), Pending::default(), Vec::new());
             for shard in 0..shards {
-                pending.push(shard, cast(&terms[shard * len..][..len]));
+                pending.push(shard..shard + 1, cast(&terms[shard * len..][..len]));
                 if as_they_come {
                     pending.fold(tree, &mut free);
                 }

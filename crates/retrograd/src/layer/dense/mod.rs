@@ -62,6 +62,11 @@ impl Dense {
 }
 
 impl Describe for Dense {
+    /// Where a sample is a row: the sums over rows are then short enough for one chain.
+    fn joins_shards(&self) -> bool {
+        self.rows == 1
+    }
+
     fn to_onnx(&self) -> Option<&dyn crate::onnx::ToOnnx> {
         Some(self)
     }
@@ -143,7 +148,10 @@ impl<T: Scalar> Layer<T> for Dense {
             let d_weight = d_weight.and_then(T::f32s_mut);
             let d_bias = d_bias.and_then(T::f32s_mut);
             let d_x = io.d_x.and_then(T::f32s_mut);
-            return cpu::backward(self, rows, weight, x, d_y, d_weight, d_bias, d_x);
+            let segments = io.pass.segments_of(io.samples, self.rows);
+            return cpu::backward(
+                self, rows, weight, x, d_y, d_weight, d_bias, d_x, segments,
+            );
         }
         reference::backward(self, weight, io.x, io.d_y, d_weight, d_bias, io.d_x);
     }

@@ -6,11 +6,15 @@
 //!
 //! Σ_r W_r·B′_r = Σ_{r<k} e_r·(W_{r+1} − W_r).
 
+use std::ops::Range;
+
 use super::Kan;
+use super::basis::kept;
 use super::block::{Aligned, BLOCK, Block, HALF, transpose};
 use super::cpu::{COPY, PARALLEL, Weights, work};
 use super::rows::{Row, add_padded, columns, padded, padding, with_lines};
 use crate::cuts::cuts;
+use crate::group::{Segments, children};
 use crate::layer::sized;
 use crate::parallel;
 use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
@@ -36,10 +40,11 @@ pub(super) fn backward(
     grads: Gradients<'_>,
     d_x: Option<&mut [f32]>,
     scratch: &mut Vec<f32>,
+    segments: Segments,
 ) {
     let (inputs, outputs) = (kan.inputs, kan.outputs);
     if !grads.d_bias.is_empty() {
-        dispatch!(simd::level(), simd => sum_rows(simd, d_y, grads.d_bias));
+        dispatch!(simd::level(), simd => sum_rows(simd, d_y, grads.d_bias, segments));
     }
     let [spline_len, base_len] =
         [&grads.d_spline_weight, &grads.d_base_weight].map(|d| d.len() / inputs);
@@ -74,6 +79,7 @@ pub(super) fn backward(
                     rows,
                     x,
                     d_y,
+                    segments,
                 };
                 group.backward(d_spline, d_base, d_x);
             },
@@ -94,26 +100,41 @@ fn by_sample(by_input: &[f32], rows: usize, d_x: &mut [f32]) {
     });
 }
 
-/// to += Σ rows, in blocks and runs as the weights' gradients.
+/// to += Σ rows, in blocks and runs as the weights' gradients, and segments along their tree.
 #[inline(always)]
-fn sum_rows<S: Simd>(simd: S, rows: &[f32], to: &mut [f32]) {
+fn sum_rows<S: Simd>(simd: S, rows: &[f32], to: &mut [f32], segments: Segments) {
     let width = to.len();
     for at in (0..width).step_by(LANES) {
-        let end = width.min(at + LANES);
-        let mut total = simd::load(simd, &to[at..end]);
-        for run in rows.chunks(RUN * width) {
-            let mut run_sum = f32x16::splat(simd, 0.0);
-            for block in run.chunks(BLOCK * width) {
-                let mut sum = f32x16::splat(simd, 0.0);
-                for row in block.chunks_exact(width) {
-                    sum += simd::load(simd, &row[at..end]);
-                }
-                run_sum += sum;
-            }
-            total += run_sum;
-        }
-        simd::store(total, &mut to[at..end]);
+        let columns = at..width.min(at + LANES);
+        let sum = segments.sum(
+            #[inline(always)]
+            |segment| {
+                let rows = &rows[segment.start * width..segment.end * width];
+                sum_columns(simd, rows, width, columns.clone())
+            },
+            |a, b| a + b,
+        );
+        let total = simd::load(simd, &to[columns.clone()]) + sum;
+        simd::store(total, &mut to[columns]);
     }
+}
+
+/// The sums of up to sixteen columns.
+#[inline(always)]
+fn sum_columns<S: Simd>(simd: S, rows: &[f32], width: usize, columns: Range<usize>) -> f32x16<S> {
+    let mut total = f32x16::splat(simd, 0.0);
+    for run in rows.chunks(RUN * width) {
+        let mut run_sum = f32x16::splat(simd, 0.0);
+        for block in run.chunks(BLOCK * width) {
+            let mut sum = f32x16::splat(simd, 0.0);
+            for row in block.chunks_exact(width) {
+                sum += simd::load(simd, &row[columns.clone()]);
+            }
+            run_sum += sum;
+        }
+        total += run_sum;
+    }
+    total
 }
 
 /// A group of inputs, and what its gradients are made of.
@@ -125,6 +146,7 @@ struct Group<'a> {
     x: &'a [f32],
     /// Padded rows of outputs.
     d_y: &'a [f32],
+    segments: Segments,
 }
 
 impl Group<'_> {
@@ -132,34 +154,88 @@ impl Group<'_> {
     fn backward(&self, d_spline: &mut [f32], d_base: &mut [f32], d_x: &mut [f32]) {
         let Weights { kan, width, .. } = self.weights;
         let lens = [kan.bases(), 1].map(|rows| rows * self.count * width);
-        // One run, and rows without padding: they are their own sums.
-        let in_place =
-            self.rows <= RUN && [d_spline.len(), d_base.len()] == lens && width == kan.outputs;
         parallel::take_over(d_x);
-        with_lines(lens[0] + lens[1], |scratch| {
-            let (spline_scratch, base_scratch) = scratch.split_at_mut(lens[0]);
-            for from in (0..self.rows).step_by(RUN) {
-                let range = from..(from + RUN).min(self.rows);
-                let (spline_sums, base_sums) = match in_place {
-                    true => (&mut *d_spline, &mut *d_base),
-                    false => (&mut *spline_scratch, &mut *base_scratch),
-                };
-                if !in_place {
-                    spline_sums.fill(0.0);
-                    base_sums.fill(0.0);
-                }
-                by_rows!(kan.degree, ROWS => by_degree!(kan.degree, N => dispatch!(
-                    simd::level(), simd =>
-                        backward_run::<_, N, ROWS>(simd, self, range, spline_sums, base_sums, d_x)
-                )));
-                if !in_place {
-                    dispatch!(simd::level(), simd => {
-                        add_padded(simd, spline_scratch, kan.outputs, d_spline);
-                        add_padded(simd, base_scratch, kan.outputs, d_base);
-                    });
-                }
-            }
+        // One run, and rows without padding: they are their own sums.
+        let own = [d_spline.len(), d_base.len()] == lens && width == kan.outputs;
+        if own && self.rows <= RUN && self.segments.count() == 1 {
+            return self.add_run_to(0..self.rows, d_spline, d_base, d_x);
+        }
+        let len = lens[0] + lens[1];
+        with_lines(len * (self.segments.levels() + 2), |scratch| {
+            let (sums, scratch) = scratch.split_at_mut(len);
+            self.set_sums(&self.segments.all(), sums, scratch, d_x);
+            let (spline, base) = sums.split_at(lens[0]);
+            dispatch!(simd::level(), simd => {
+                add_padded(simd, spline, kan.outputs, d_spline);
+                add_padded(simd, base, kan.outputs, d_base);
+            });
         });
+    }
+
+    /// The sums of some segments along their tree: of the splines' weights, then of the base function's.
+    fn set_sums(
+        &self,
+        node: &Range<usize>,
+        sums: &mut [f32],
+        scratch: &mut [f32],
+        d_x: &mut [f32],
+    ) {
+        let Some([left, right]) = children(node) else {
+            let own = &mut scratch[..sums.len()];
+            sums.fill(0.0);
+            let rows = self.segments.rows(node.start);
+            let end = rows.end;
+            self.add_run(rows.start..end.min(rows.start + RUN), sums, d_x);
+            for from in rows.step_by(RUN).skip(1) {
+                own.fill(0.0);
+                self.add_run(from..end.min(from + RUN), own, d_x);
+                dispatch!(simd::level(), simd => add_sums(simd, own, sums));
+            }
+            return;
+        };
+        self.set_sums(&left, sums, scratch, d_x);
+        let rows = self.segments.rows(right.start);
+        if right.len() == 1 && rows.len() <= BLOCK {
+            // Every sum of one block is added once, when it is complete.
+            return self.add_run(rows, sums, d_x);
+        }
+        let (own, rest) = scratch.split_at_mut(sums.len());
+        self.set_sums(&right, own, rest, d_x);
+        dispatch!(simd::level(), simd => add_sums(simd, own, sums));
+    }
+
+    /// Adds the gradients of at most a run of samples.
+    fn add_run(&self, range: Range<usize>, sums: &mut [f32], d_x: &mut [f32]) {
+        let Weights { kan, width, .. } = self.weights;
+        let (spline, base) = sums.split_at_mut(kan.bases() * self.count * width);
+        self.add_run_to(range, spline, base, d_x);
+    }
+
+    fn add_run_to(
+        &self,
+        range: Range<usize>,
+        spline: &mut [f32],
+        base: &mut [f32],
+        d_x: &mut [f32],
+    ) {
+        let degree = self.weights.kan.degree;
+        by_rows!(degree, ROWS => by_degree!(degree, N => dispatch!(
+            simd::level(), simd =>
+                backward_run::<_, N, ROWS>(simd, self, range, spline, base, d_x)
+        )));
+    }
+}
+
+/// sums += more.
+#[inline(always)]
+fn add_sums<S: Simd>(simd: S, more: &[f32], sums: &mut [f32]) {
+    let (sums, rest) = sums.as_chunks_mut::<LANES>();
+    let (more, more_rest) = more.as_chunks::<LANES>();
+    for (sum, more) in sums.iter_mut().zip(more) {
+        (f32x16::from_slice(simd, sum) + f32x16::from_slice(simd, more)).store_slice(sum);
+    }
+    for (sum, more) in rest.iter_mut().zip(more_rest) {
+        *sum += more;
     }
 }
 
@@ -168,7 +244,7 @@ impl Group<'_> {
 fn backward_run<S: Simd, const N: usize, const ROWS: usize>(
     simd: S,
     group: &Group<'_>,
-    range: std::ops::Range<usize>,
+    range: Range<usize>,
     d_spline: &mut [f32],
     d_base: &mut [f32],
     d_x: &mut [f32],
@@ -283,8 +359,16 @@ fn backward_rows<
     let width = weights.width;
     let base: Row<S, V, H> = weights.base_row(simd, input, column);
     let mut d_base_sum: Row<S, V, H> = Row::zero(simd);
+    // Neighbouring intervals share all but one of their rows: a row's sum stays here until the last
+    // interval that has it is done.
+    let kept = kept::<N>(weights.kan.degree);
+    let mut sums = [Row::zero(simd); ROWS];
+    let mut current = usize::MAX;
     for (interval, mut samples) in block.groups() {
-        let mut sums = [Row::zero(simd); ROWS];
+        for left in current..interval.min(current.saturating_add(kept)) {
+            leave::<S, N, ROWS, V, H>(simd, weights, left, column, &mut sums, d_spline);
+        }
+        current = interval;
         let mut rises = [Row::zero(simd); ROWS];
         if DX {
             rises = weights.rows::<S, N, ROWS, V, H>(simd, input, interval, column);
@@ -313,14 +397,35 @@ fn backward_rows<
                 edge.dot(simd, &d, dot).store_slice(&mut dots[s]);
             }
         }
-        for (m, sum) in sums.iter_mut().enumerate() {
-            if let Some(row) = weights.row::<N>(interval, m) {
-                let d_spline = &mut d_spline[row * width + column..][..Row::<S, V, H>::LEN];
-                sum.add(&Row::load(simd, d_spline));
-                sum.store(d_spline);
-            }
-        }
+    }
+    for left in current..current.saturating_add(kept) {
+        leave::<S, N, ROWS, V, H>(simd, weights, left, column, &mut sums, d_spline);
     }
     d_base_sum.add(&Row::load(simd, &d_base[column..]));
     d_base_sum.store(&mut d_base[column..]);
+}
+
+/// The first of an interval's rows is added to its gradient, where there is one, and the others move up:
+/// they are the first rows of the next interval.
+#[inline(always)]
+fn leave<S: Simd, const N: usize, const ROWS: usize, const V: usize, const H: usize>(
+    simd: S,
+    weights: Weights<'_>,
+    interval: usize,
+    column: usize,
+    sums: &mut [Row<S, V, H>; ROWS],
+    d_spline: &mut [f32],
+) {
+    if let Some(row) = weights.row::<N>(interval, 0) {
+        let at = row * weights.width + column;
+        let d_spline = &mut d_spline[at..][..Row::<S, V, H>::LEN];
+        sums[0].add(&Row::load(simd, d_spline));
+        sums[0].store(d_spline);
+    }
+    let kept = kept::<N>(weights.kan.degree);
+    for m in 1..ROWS {
+        // Of rows that no interval has there are products of zeros, and of zeros with what is not finite.
+        sums[m - 1] = if m < kept { sums[m] } else { Row::zero(simd) };
+    }
+    sums[ROWS - 1] = Row::zero(simd);
 }

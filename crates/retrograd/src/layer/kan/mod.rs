@@ -181,6 +181,10 @@ pub(crate) fn uniform_knots(grid: usize, degree: usize, [lo, hi]: [f64; 2]) -> V
 }
 
 impl Describe for Kan {
+    fn joins_shards(&self) -> bool {
+        true
+    }
+
     fn to_onnx(&self) -> Option<&dyn crate::onnx::ToOnnx> {
         Some(self)
     }
@@ -306,7 +310,10 @@ impl<T: Scalar> Layer<T> for Kan {
             };
             let d_x = io.d_x.and_then(T::f32s_mut);
             let rows = x.len() / self.inputs;
-            return backward::backward(self, rows, spline, base, x, d_y, grads, d_x, scratch);
+            let segments = io.pass.segments_of(io.samples, rows / io.samples.max(1));
+            return backward::backward(
+                self, rows, spline, base, x, d_y, grads, d_x, scratch, segments,
+            );
         }
         reference::backward(self, io);
     }

@@ -177,6 +177,11 @@ struct Own<L> {
 }
 
 impl<L: OwnLayer> Describe for Own<L> {
+    /// What it does with its samples is not known here.
+    fn joins_shards(&self) -> bool {
+        false
+    }
+
     fn tensors(&self) -> Vec<Option<TensorSpec>> {
         let tensors = self.tensors.iter();
         tensors

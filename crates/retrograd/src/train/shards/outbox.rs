@@ -129,22 +129,22 @@ impl<'s> Outbox<'s> {
         self.courier.meet_and(bytes, all_finite);
     }
 
-    /// A shard's whole gradient. Shard after shard it is added at once, which takes less memory; side
+    /// The whole gradient of a shard, or of a subtree of them. Shard after shard it is added at once, which takes less memory; side
     /// by side all are, at the end, which takes less time.
-    pub fn give(&self, shard: usize, grads: Vec<f32>, add: bool) {
+    pub fn give(&self, node: Range<usize>, grads: Vec<f32>, add: bool) {
         let mut state = self.state();
         let state = &mut *state;
-        state.pending.push(shard, grads);
+        state.pending.push(node, grads);
         if add {
             state.pending.fold(self.tree, &mut state.free);
         }
     }
 
-    /// A range is complete in the last of the shards; the others' gradients are here, whole.
-    fn complete_last(&self, shard: usize, range: Range<usize>, grads: &[f32]) {
+    /// A range is complete in the last of the shards, or subtrees; the others' gradients are here, whole.
+    fn complete_last(&self, node: &Range<usize>, range: Range<usize>, grads: &[f32]) {
         let mut state = self.state();
         let roots = self.tree.roots(&self.own).into_iter().map(|root| {
-            let last = Some((shard, grads));
+            let last = Some((node, grads));
             let memory = state.free.pop().unwrap_or_default();
             let pending = &state.pending;
             pending.root(self.tree, &root, range.clone(), last, memory)
@@ -164,7 +164,7 @@ impl<'s> Outbox<'s> {
         if state.parts.len() == k {
             state.parts.push((range.clone(), Pending::default()));
         }
-        state.parts[k].1.push(shard, memory);
+        state.parts[k].1.push(shard..shard + 1, memory);
         let all = self.full[self.own.clone()].iter().filter(|&&full| full);
         if state.parts[k].1.len() < all.count() {
             return;
@@ -241,10 +241,10 @@ pub(super) fn said_in(bytes: &[u8]) -> impl Iterator<Item = Said> {
     })
 }
 
-/// Tells the outbox of one shard.
+/// Tells the outbox of one shard, or of a subtree that is computed at once.
 pub(super) struct Watcher<'o, 's> {
     pub outbox: &'o Outbox<'s>,
-    pub shard: usize,
+    pub node: Range<usize>,
     /// What the shard says beside its loss.
     pub said: Said,
     pub tells: Tells,
@@ -263,15 +263,15 @@ pub(super) enum Tells {
 impl Watch for Watcher<'_, '_> {
     fn loss(&mut self, loss: f64) {
         let said = Said { loss, ..self.said };
-        self.outbox.loss(self.shard, said);
+        self.outbox.loss(self.node.start, said);
     }
 
     fn complete(&mut self, range: Range<usize>, grads: &[f32]) {
         match &mut self.tells {
             Tells::Nothing => {}
-            Tells::Last => self.outbox.complete_last(self.shard, range, grads),
+            Tells::Last => self.outbox.complete_last(&self.node, range, grads),
             Tells::Beside(k) => {
-                self.outbox.complete(*k, self.shard, range, grads);
+                self.outbox.complete(*k, self.node.start, range, grads);
                 *k += 1;
             }
         }

@@ -6,28 +6,28 @@ use std::sync::Arc;
 use super::outbox::{Outbox, Said, Tells, Watcher};
 use super::{Asked, Shards, lock};
 use crate::clock::Instant;
-use crate::group::{Shared, in_step};
-use crate::train::step::{Watch, Work, gradient_of};
-use crate::train::{Accelerator, Example, Lesson, Stepper, Task};
-use crate::{Error, Loss, Model, Pass, Result, parallel};
+use crate::group::{Segments, Shared, in_step};
+use crate::train::step::{Watch, Work, gradient_of, gradient_of_segments};
+use crate::train::{Accelerator, Lesson, Stepper, Task};
+use crate::{Error, Loss, Model, Pass, Result, Target, parallel};
 
 impl<M: Model> Shards<'_, M> {
     /// What a shard's gradient counts for in the batch's.
-    fn share(&self, example: &Example<M>, samples: Range<usize>, all: usize, asked: &Asked) -> f32 {
-        let share = match (asked.loss, &example.target.weights) {
+    fn share(&self, target: &Target<f32>, samples: usize, all: usize, asked: &Asked) -> f32 {
+        let share = match (asked.loss, &target.weights) {
             (Loss::SumSquares, _) => 1.0,
-            (_, None) => samples.len() as f64 / all as f64,
-            (_, Some(_)) => asked.loss.weight(&example.target) / all as f64,
+            (_, None) => samples as f64 / all as f64,
+            (_, Some(_)) => asked.loss.weight(target) / all as f64,
         };
         (share * f64::from(asked.share)) as f32
     }
 
     /// What a shard says beside its loss.
-    fn said(&self, example: &Example<M>, asked: &Asked) -> Said {
+    fn said(&self, target: &Target<f32>, asked: &Asked) -> Said {
         Said {
             loss: 0.0,
-            weight: asked.loss.weight(&example.target),
-            weighted: example.target.weights.is_some(),
+            weight: asked.loss.weight(target),
+            weighted: target.weights.is_some(),
         }
     }
 
@@ -57,6 +57,53 @@ impl<M: Model> Shards<'_, M> {
         }
     }
 
+    /// All shards of a subtree at once, a subtree after the other. The last one's gradient is sent as it is
+    /// computed.
+    pub(super) fn together<T: Task<Model = M>>(
+        &mut self,
+        task: &mut T,
+        stepper: &mut Stepper<M>,
+        all: usize,
+        asked: &Asked,
+        outbox: &Outbox<'_>,
+    ) -> Result<()> {
+        self.prepare(1, stepper);
+        let roots = self.tree.roots(&self.own);
+        for root in &roots {
+            let of = |shard| self.samples_of(shard, all);
+            let samples = of(root.start).start..of(root.end - 1).end;
+            let place = root.start - self.own.start;
+            self.load(task, asked.step, place, samples.clone())?;
+            let example = self.examples[place].as_ref().expect("a task gives a part");
+            let segments = Segments::new(all, self.tree.shards(), root.clone());
+            let pass = Pass::training(asked.key.step(asked.step)).from(samples.start);
+            let pass = pass.of_segments(segments);
+            let lesson = Lesson::new(asked.loss, example, &pass);
+            let last = outbox.early && roots.last() == Some(root);
+            let mut watch = Watcher {
+                outbox,
+                node: root.clone(),
+                said: Said::default(),
+                tells: if last { Tells::Last } else { Tells::Nothing },
+            };
+            let mut each = |segment, target: &Target<f32>, loss| {
+                let said = self.said(target, asked);
+                outbox.loss(root.start + segment, Said { loss, ..said });
+                self.share(target, segments.rows(segment).len(), all, asked)
+            };
+            let work = &mut *lock(&self.works[0]);
+            work.grads = outbox.memory();
+            let (model, params) = (task.model(), &stepper.params);
+            gradient_of_segments(model, params, &lesson, segments, &mut each, work, &mut watch)?;
+            let grads = std::mem::take(&mut work.grads);
+            match last {
+                true => outbox.spare(grads),
+                false => outbox.give(root.clone(), grads, false),
+            }
+        }
+        Ok(())
+    }
+
     /// A shard after the other. The last one's gradient is sent as it is computed.
     pub(super) fn one_by_one<T: Task<Model = M>>(
         &mut self,
@@ -74,8 +121,8 @@ impl<M: Model> Shards<'_, M> {
             let place = shard - self.own.start;
             self.load(task, asked.step, place, samples.clone())?;
             let example = self.examples[place].as_ref().expect("a task gives a part");
-            let share = self.share(example, samples.clone(), all, asked);
-            let said = self.said(example, asked);
+            let share = self.share(&example.target, samples.len(), all, asked);
+            let said = self.said(&example.target, asked);
             let mut grads = outbox.memory();
             if let Some(accelerator) = accelerator.as_deref_mut() {
                 // A device draws by the element of its own batch: every shard has a key of its own.
@@ -85,7 +132,7 @@ impl<M: Model> Shards<'_, M> {
                 let loss = accelerator.gradient(params, asked.loss, example, &pass, &mut grads)?;
                 grads.iter_mut().for_each(|g| *g *= share);
                 outbox.loss(shard, Said { loss, ..said });
-                outbox.give(shard, grads, true);
+                outbox.give(shard..shard + 1, grads, true);
                 continue;
             }
             let pass = Pass::training(asked.key.step(asked.step)).from(samples.start);
@@ -93,7 +140,7 @@ impl<M: Model> Shards<'_, M> {
             let last = outbox.early && shards.last() == Some(&shard);
             let mut watch = Watcher {
                 outbox,
-                shard,
+                node: shard..shard + 1,
                 said,
                 tells: if last { Tells::Last } else { Tells::Nothing },
             };
@@ -104,7 +151,7 @@ impl<M: Model> Shards<'_, M> {
             let grads = std::mem::take(&mut work.grads);
             match last {
                 true => outbox.spare(grads),
-                false => outbox.give(shard, grads, true),
+                false => outbox.give(shard..shard + 1, grads, true),
             }
         }
         Ok(())
@@ -147,17 +194,17 @@ impl<M: Model> Shards<'_, M> {
             let shard = shards[place];
             let samples = this.samples_of(shard, all);
             let example = this.examples[place].as_ref().expect("loaded above");
-            let share = this.share(example, samples.clone(), all, asked);
+            let share = this.share(&example.target, samples.len(), all, asked);
             let pass = Pass::training(asked.key.step(asked.step)).from(samples.start);
             let lesson = Lesson::new(asked.loss, example, &pass);
             let tells = match outbox.early {
                 true => Tells::Beside(0),
                 false => Tells::Nothing,
             };
-            let said = this.said(example, asked);
+            let said = this.said(&example.target, asked);
             let mut watcher = Watcher {
                 outbox,
-                shard,
+                node: shard..shard + 1,
                 said,
                 tells,
             };
@@ -181,7 +228,7 @@ impl<M: Model> Shards<'_, M> {
             let grads = std::mem::take(&mut lock(&self.works[place]).grads);
             match outbox.early || shadow {
                 true => outbox.spare(grads),
-                false => outbox.give(shard, grads, false),
+                false => outbox.give(shard..shard + 1, grads, false),
             }
         }
         Ok(())
