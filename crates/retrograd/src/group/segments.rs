@@ -87,7 +87,10 @@ impl Segments {
             }
             open[level] = Some(sum);
         }
-        let whole = open.into_iter().flatten().reduce(|right, left| add(left, right));
+        let whole = open
+            .into_iter()
+            .flatten()
+            .reduce(|right, left| add(left, right));
         whole.expect("a segment at least")
     }
 }

@@ -42,17 +42,24 @@ impl Sums {
         let everybodys: Vec<_> = (0..size).map(of_rank).collect();
         let slices: Vec<Range<usize>> = (0..size).map(|r| cut(len, r, size)).collect();
         let own = slices[rank].clone();
-        self.sent.clear();
-        for slice in &slices {
-            for root in roots.iter().flatten() {
-                self.sent.extend_from_slice(&root[slice.clone()]);
+        // The slices of one root follow one another as they are.
+        let send = match &roots[..] {
+            [Some(root)] => &root[..],
+            _ => {
+                self.sent.clear();
+                for slice in &slices {
+                    for root in roots.iter().flatten() {
+                        self.sent.extend_from_slice(&root[slice.clone()]);
+                    }
+                }
+                &self.sent
             }
-        }
+        };
         let count = everybodys[rank].len();
         let sent: Vec<usize> = slices.iter().map(|s| count * s.len()).collect();
         let counts: Vec<usize> = everybodys.iter().map(|r| r.len() * own.len()).collect();
         self.received.resize(counts.iter().sum(), 0.0);
-        group.exchange(&self.sent, &sent, &mut self.received, &counts);
+        group.exchange(send, &sent, &mut self.received, &counts);
 
         let places: Vec<Range<usize>> = everybodys.into_iter().flatten().collect();
         let received = &mut self.received;

@@ -11,7 +11,6 @@
 //! call; a training step must not.
 
 use crate::cuts::cuts;
-use crate::group::Segments;
 use crate::parallel;
 use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*};
 
@@ -87,33 +86,6 @@ pub fn gemm(
     c: &mut [f32],
     onto: Onto<'_>,
 ) {
-    product([m, n, k], a, b, c, onto, Segments::whole(k));
-}
-
-/// C += A · B where the k terms of every sum are samples of several shards: each shard's sum is made for
-/// itself, and they are added along their tree, a tile at a time.
-///
-/// # Panics
-/// Where a slice is shorter than its matrix, or with more than [`RUN`] terms in several segments.
-pub(crate) fn gemm_segments(
-    [m, n, k]: [usize; 3],
-    a: (&[f32], Stride),
-    b: (&[f32], Stride),
-    c: &mut [f32],
-    segments: Segments,
-) {
-    assert!(k <= RUN || segments.count() == 1, "segments of {k} terms in several runs");
-    product([m, n, k], a, b, c, Onto::Itself, segments);
-}
-
-fn product(
-    [m, n, k]: [usize; 3],
-    a: (&[f32], Stride),
-    b: (&[f32], Stride),
-    c: &mut [f32],
-    onto: Onto<'_>,
-    segments: Segments,
-) {
     let ((a, stride_a), (b, stride_b)) = (a, b);
     assert!(a.len() >= stride_a.end(m, k), "A is shorter than {m} × {k}");
     assert!(b.len() >= stride_b.end(k, n), "B is shorter than {k} × {n}");
@@ -141,10 +113,6 @@ fn product(
         let onto = if first == 0 { onto } else { Onto::Itself };
         let b = &b[first * stride_b.row..];
         let a = &a[first * stride_a.column..];
-        let segments = match segments.count() {
-            1 => Segments::whole(run),
-            _ => segments,
-        };
         parallel::with_scratch(n.div_ceil(PANEL) * PANEL * run, |pack| {
             parallel::for_each_chunk(pack, PANEL * run, parallel, |p, panel| {
                 pack_panel(b, stride_b, p * PANEL, n, run, panel);
@@ -152,7 +120,7 @@ fn product(
             let pack = &*pack;
             parallel::for_each_chunk(c, piece * n, parallel, |i, c| {
                 let a = &a[i * piece * stride_a.row..];
-                multiply((a, stride_a), pack, c, onto, run, n, segments);
+                multiply((a, stride_a), pack, c, onto, run, n);
             });
         });
     }
@@ -167,15 +135,8 @@ fn multiply(
     onto: Onto<'_>,
     k: usize,
     n: usize,
-    segments: Segments,
 ) {
-    let open = match segments.count() {
-        1 => 0,
-        _ => segments.levels() + 1,
-    };
-    parallel::with_scratch(open * TILE * PANEL, |open| {
-        dispatch!(simd::level(), simd => rows(simd, a, stride, pack, c, onto, k, n, segments, open));
-    });
+    dispatch!(simd::level(), simd => rows(simd, a, stride, pack, c, onto, k, n));
 }
 
 /// Columns `first`… of B, k-major, filled up with zeros.
@@ -230,8 +191,6 @@ fn rows<S: Simd>(
     onto: Onto<'_>,
     k: usize,
     n: usize,
-    segments: Segments,
-    open: &mut [f32],
 ) {
     let m = c.len() / n;
     for (p, panel) in pack.chunks_exact(PANEL * k).enumerate() {
@@ -245,64 +204,20 @@ fn rows<S: Simd>(
             let left = m - row;
             let a = &a[row * stride.row..];
             let c = &mut c[row * n + p * PANEL..];
-            let mut done = 0;
-            for segment in 0..segments.count() {
-                let k = segments.rows(segment);
-                let a = &a[k.start * stride.column..];
-                let panel = &panel[k.start * PANEL..k.end * PANEL];
-                let (c, onto, n) = match segments.count() {
-                    1 => (&mut *c, onto, n),
-                    _ => (&mut open[depth(segment) * TILE * PANEL..], Onto::Zero, PANEL),
-                };
-                // `S::f32s::LEN` is known at compile time.
-                done = if S::f32s::LEN >= LANES && left >= TILE {
-                    tile::<S, TILE>(simd, a, stride, panel, c, onto, n, columns)
-                } else if S::f32s::LEN >= LANES && left >= 8 {
-                    tile::<S, 8>(simd, a, stride, panel, c, onto, n, columns)
-                } else if S::f32s::LEN >= LANES && left >= 4 {
-                    tile::<S, 4>(simd, a, stride, panel, c, onto, n, columns)
-                } else if left >= NARROW_TILE {
-                    tile::<S, NARROW_TILE>(simd, a, stride, panel, c, onto, n, columns)
-                } else if left >= 3 {
-                    tile::<S, 3>(simd, a, stride, panel, c, onto, n, columns)
-                } else {
-                    tile::<S, 1>(simd, a, stride, panel, c, onto, n, columns)
-                };
-                if segments.count() > 1 {
-                    close(simd, open, segment, segments.count());
-                }
-            }
-            if segments.count() > 1 {
-                for (c, sum) in c.chunks_mut(n).zip(open.chunks(PANEL)).take(done) {
-                    let columns = columns.min(c.len());
-                    for (c, sum) in c[..columns].iter_mut().zip(sum) {
-                        *c += sum;
-                    }
-                }
-            }
-            row += done;
-        }
-    }
-}
-
-/// Open sums before a segment: one for every bit of its number.
-fn depth(segment: usize) -> usize {
-    segment.count_ones() as usize
-}
-
-/// Adds the tile of a segment to those before it, as far as the tree allows; all of them after the last.
-#[inline(always)]
-fn close<S: Simd>(simd: S, open: &mut [f32], segment: usize, segments: usize) {
-    let top = depth(segment);
-    let end = match segment + 1 == segments {
-        true => 0,
-        false => depth(segment + 1) - 1,
-    };
-    for right in (end + 1..=top).rev() {
-        let (left, right) = open[(right - 1) * TILE * PANEL..].split_at_mut(TILE * PANEL);
-        let tiles = left.as_chunks_mut::<LANES>().0.iter_mut();
-        for (left, right) in tiles.zip(right.as_chunks::<LANES>().0) {
-            (f32x16::from_slice(simd, left) + f32x16::from_slice(simd, right)).store_slice(left);
+            // `S::f32s::LEN` is known at compile time.
+            row += if S::f32s::LEN >= LANES && left >= TILE {
+                tile::<S, TILE>(simd, a, stride, panel, c, onto, n, columns)
+            } else if S::f32s::LEN >= LANES && left >= 8 {
+                tile::<S, 8>(simd, a, stride, panel, c, onto, n, columns)
+            } else if S::f32s::LEN >= LANES && left >= 4 {
+                tile::<S, 4>(simd, a, stride, panel, c, onto, n, columns)
+            } else if left >= NARROW_TILE {
+                tile::<S, NARROW_TILE>(simd, a, stride, panel, c, onto, n, columns)
+            } else if left >= 3 {
+                tile::<S, 3>(simd, a, stride, panel, c, onto, n, columns)
+            } else {
+                tile::<S, 1>(simd, a, stride, panel, c, onto, n, columns)
+            };
         }
     }
 }

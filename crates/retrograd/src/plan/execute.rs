@@ -180,6 +180,10 @@ impl Layers<'_> {
         d_output: &[T],
         mut grads: Grads<'_, T>,
     ) {
+        assert!(
+            !grads.accumulate || pass.segments.is_none(),
+            "the gradient of several segments is overwritten"
+        );
         if let Some(d_params) = grads.params.as_deref_mut()
             && !grads.accumulate
         {

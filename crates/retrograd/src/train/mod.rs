@@ -42,7 +42,7 @@ pub(crate) use network::{More, Scoring, TableData};
 pub use network::{NetworkTask, Predictions, TrainedNetwork};
 pub use report::number;
 pub use session::Session;
-pub(crate) use shards::{Asked, Shards, choose as choose_shards};
+pub(crate) use shards::{Asked, Shards, choose as choose_shards, joins};
 pub use step::{BadNumber, Clip, Hooks, Lesson, StepError, Stepped, Stepper};
 pub use task::{Content, Example, Figure, Findings, MeasuredOn, Metrics, Specimen, Task, Verdict};
 pub use verification::{LinkSummary, Verification};

@@ -15,7 +15,6 @@ use self::outbox::{Outbox, Said, said_in};
 use super::step::Work;
 use super::{Accelerator, Example, Stepper, Task};
 use crate::group::{Courier, Exchanged, Group, Tree, cut};
-use crate::layer::gemm;
 use crate::rng::Key;
 use crate::{Error, Loss, Model, Result, parallel};
 
@@ -70,14 +69,12 @@ pub(crate) fn choose<T: Task>(
 
 /// Samples of a shard from which on neighbouring shards are computed at once: kernels take a handful of
 /// rows another way, to other bits.
-const ENOUGH: usize = 16;
-/// Samples of a batch up to which they are: the terms that one chain of a product's sums may have.
-const TOGETHER: usize = gemm::RUN;
+const JOINED: usize = 16;
 
 /// Whether the shards of a batch may be computed at once, by its size alone: for any number of processes
 /// alike.
-fn joins(samples: usize, shards: usize) -> bool {
-    samples <= TOGETHER && samples / shards >= ENOUGH
+pub(crate) fn joins(samples: usize, shards: usize) -> bool {
+    samples / shards >= JOINED
 }
 
 /// What a step asks of the shards of one batch.

@@ -6,10 +6,12 @@ use super::bundle::BundleOptimizer;
 use super::chain::{equal_bits, worst_of};
 use super::report::{Link, Row};
 use super::subject::{Runner, Subject, Trajectory, follow};
-use crate::group::{self, Group, Leaf, Sums, Tree, add_to};
+use crate::group::{self, Group, Leaf, Segments, Sums, Tree, add_to, cut};
+use crate::network::Network;
 use crate::optim::OptimizerSpec;
 use crate::scalar::cast;
-use crate::{Kernels, Model, parallel};
+use crate::train::joins;
+use crate::{Grads, Kernels, Model, Pass, parallel};
 
 /// Shards of the batch that is trained on: for two processes whole subtrees, for three some of theirs.
 const SHARDS: usize = 5;
@@ -99,4 +101,66 @@ fn trained<M: Model>(subject: &Subject<'_, M>, steps: usize, group: &dyn Group) 
                 .unwrap_or(0.0)
         },
     )
+}
+
+/// Shards of a network's batch that are computed at once: output and gradients have the bits of shards that
+/// are computed one by one and added along their tree. Nothing where a network's shards are not, or where
+/// its batch is too small for two.
+pub fn joined_row(subject: &Subject<'_, Network>) -> Option<Row> {
+    let network = subject.model;
+    let (x, params): (Vec<f32>, Vec<f32>) = (cast(&subject.input), cast(&subject.params));
+    let samples = x.len() / network.input_len();
+    let mut numbers = (2..=SHARDS).rev();
+    let shards = numbers.find(|&shards| joins(samples, shards))?;
+    if !network.joins_shards() {
+        return None;
+    }
+    let pass = Pass {
+        kernels: Kernels::Fast,
+        ..subject.pass
+    };
+    // The gradient of the loss over all samples: any would do, as long as both are given the same.
+    let mut tape = Default::default();
+    network.compute_forward(&params, &x, &pass, &mut tape);
+    let output = network.output(&tape);
+    let mut d_output = vec![0.0; output.len()];
+    let target = subject.target.cast();
+    subject.loss.compute(output, &target, Some(&mut d_output));
+
+    let part = |all: &[f32], of: &Range<usize>| {
+        let each = all.len() / samples;
+        all[of.start * each..of.end * each].to_vec()
+    };
+    let run = |of: Range<usize>, pass: Pass| {
+        let (x, d_y) = (part(&x, &of), part(&d_output, &of));
+        let mut tape = Default::default();
+        network.compute_forward(&params, &x, &pass, &mut tape);
+        let (mut d_params, mut d_x) = (vec![f32::NAN; params.len()], vec![f32::NAN; x.len()]);
+        let grads = Grads::both(&mut d_params, &mut d_x);
+        network.compute_backward(&params, &x, &pass, &mut tape, &d_y, grads);
+        (network.output(&tape).to_vec(), d_x, d_params)
+    };
+    let (mut output, mut d_x) = (Vec::new(), Vec::new());
+    let d_params = Tree::new(shards).sum_all(
+        |shard| {
+            let of = cut(samples, shard, shards);
+            let alone = run(of.clone(), pass.from(pass.first + of.start));
+            output.extend(alone.0);
+            d_x.extend(alone.1);
+            Some(alone.2)
+        },
+        |mut a, b| {
+            add_to(&mut a, &b);
+            a
+        },
+    )?;
+    let segments = Segments::new(samples, shards, 0..shards);
+    let at_once = run(0..samples, pass.of_segments(segments));
+    let worst = worst_of([
+        equal_bits(&at_once.0, &output),
+        equal_bits(&at_once.1, &d_x),
+        equal_bits(&at_once.2, &d_params),
+    ]);
+    let label = format!("{shards} shards at once");
+    Some(Row::compared(&subject.name, label, Link::Processes, &worst))
 }

@@ -13,6 +13,7 @@ use super::builtin::{graph, subject};
 use super::chain::{Expectation, Options, precision_rows, reuse_rows, thread_evaluations};
 use super::device::{Cpu, Device};
 use super::precision::SamplePlan;
+use super::processes::joined_row;
 use super::report::{Link, Report, Row, Verdict, merged};
 use super::subject::Subject;
 use crate::cuts::Cut;
@@ -251,7 +252,10 @@ impl Stretch {
         match &self.make {
             Make::Network(make) => {
                 let (case, loss) = case_of(name, &make(sizes))?;
-                on_cpu(&subject(label, &case, loss), options)
+                let subject = subject(label, &case, loss);
+                let mut rows = on_cpu(&subject, options)?;
+                rows.extend(joined_row(&subject));
+                Ok(rows)
             }
             Make::Graph(make) => {
                 let (case, loss) = graph::sized(name, &make(sizes))?;

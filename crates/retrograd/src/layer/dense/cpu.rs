@@ -1,11 +1,10 @@
 //! f32: three matrix products, which cut themselves into pieces and spread those over threads.
 
-use std::ops::Range;
-
 use super::Dense;
 use crate::cuts::cuts;
 use crate::group::Segments;
-use crate::layer::gemm::{Onto, Stride, gemm, gemm_segments};
+use crate::layer::gemm::{Onto, Stride, gemm};
+use crate::layer::pieces::add_segments;
 use crate::parallel;
 use crate::simd::{self, dispatch};
 
@@ -50,16 +49,34 @@ pub(super) fn backward(
     if let Some(d_weight) = d_weight {
         // A thread owns rows of d_W and goes over all samples: nothing to reduce.
         let strides = [Stride::transposed, Stride::rows];
-        if layer.by_input {
-            let [x, d_y] = [(x, strides[0](inputs)), (d_y, strides[1](outputs))];
-            gemm_segments([inputs, outputs, rows], x, d_y, d_weight, segments);
-        } else {
-            let [d_y, x] = [(d_y, strides[0](outputs)), (x, strides[1](inputs))];
-            gemm_segments([outputs, inputs, rows], d_y, x, d_weight, segments);
-        }
+        add_segments(segments, d_weight, |some, d_weight| {
+            let (x, d_y) = (&x[some.start * inputs..], &d_y[some.start * outputs..]);
+            if layer.by_input {
+                let [x, d_y] = [(x, strides[0](inputs)), (d_y, strides[1](outputs))];
+                gemm(
+                    [inputs, outputs, some.len()],
+                    x,
+                    d_y,
+                    d_weight,
+                    Onto::Itself,
+                );
+            } else {
+                let [d_y, x] = [(d_y, strides[0](outputs)), (x, strides[1](inputs))];
+                gemm(
+                    [outputs, inputs, some.len()],
+                    d_y,
+                    x,
+                    d_weight,
+                    Onto::Itself,
+                );
+            }
+        });
     }
     if let Some(d_bias) = d_bias {
-        bias_gradient(rows, outputs, d_y, d_bias, segments);
+        add_segments(segments, d_bias, |some, d_bias| {
+            let d_y = &d_y[some.start * outputs..some.end * outputs];
+            bias_gradient(some.len(), outputs, d_y, d_bias);
+        });
     }
 }
 
@@ -71,53 +88,25 @@ const RUN: usize = 256;
 const PARALLEL: usize = 1 << 16;
 cuts!(COLUMNS, RUN, PARALLEL);
 
-/// d_b[o] += Σ_r d_y[r,o]; a piece owns its columns. Of several segments, each one's sum is rounded for
-/// itself, and they are added along their tree.
-fn bias_gradient(
-    rows: usize,
-    outputs: usize,
-    d_y: &[f32],
-    d_bias: &mut [f32],
-    segments: Segments,
-) {
+/// d_b[o] += Σ_r d_y[r,o]; a piece owns its columns.
+fn bias_gradient(rows: usize, outputs: usize, d_y: &[f32], d_bias: &mut [f32]) {
     let parallel = rows * outputs >= PARALLEL;
     parallel::for_each_chunk(d_bias, COLUMNS, parallel, |i, d_bias| {
-        let columns = i * COLUMNS..i * COLUMNS + d_bias.len();
-        let sum = |rows: Range<usize>| {
-            let d_y = &d_y[rows.start * outputs..rows.end * outputs];
-            sum_columns(outputs, d_y, columns.clone())
-        };
-        if segments.count() == 1 {
-            for (d_b, total) in d_bias.iter_mut().zip(sum(0..rows)) {
-                *d_b = (f64::from(*d_b) + total) as f32;
+        let mut total = [0.0_f64; COLUMNS];
+        for d_y in d_y.chunks(RUN * outputs) {
+            let mut sum = [0.0; COLUMNS];
+            let sum = &mut sum[..d_bias.len()];
+            dispatch!(simd::level(), simd => {
+                for d_y in d_y.chunks_exact(outputs) {
+                    simd::axpy(simd, 1.0, &d_y[i * COLUMNS..][..sum.len()], sum);
+                }
+            });
+            for (total, &sum) in total.iter_mut().zip(sum.iter()) {
+                *total += f64::from(sum);
             }
-            return;
         }
-        let rounded = |rows| sum(rows).map(|total| total as f32);
-        let add = |mut left: [f32; COLUMNS], right: [f32; COLUMNS]| {
-            left.iter_mut().zip(right).for_each(|(a, b)| *a += b);
-            left
-        };
-        for (d_b, total) in d_bias.iter_mut().zip(segments.sum(rounded, add)) {
-            *d_b += total;
+        for (d_b, &total) in d_bias.iter_mut().zip(&total) {
+            *d_b = (f64::from(*d_b) + total) as f32;
         }
     });
-}
-
-/// The sums of some columns of rows.
-fn sum_columns(outputs: usize, d_y: &[f32], columns: Range<usize>) -> [f64; COLUMNS] {
-    let mut total = [0.0_f64; COLUMNS];
-    for d_y in d_y.chunks(RUN * outputs) {
-        let mut sum = [0.0; COLUMNS];
-        let sum = &mut sum[..columns.len()];
-        dispatch!(simd::level(), simd => {
-            for d_y in d_y.chunks_exact(outputs) {
-                simd::axpy(simd, 1.0, &d_y[columns.clone()], sum);
-            }
-        });
-        for (total, &sum) in total.iter_mut().zip(sum.iter()) {
-            *total += f64::from(sum);
-        }
-    }
-    total
 }

@@ -62,9 +62,8 @@ impl Dense {
 }
 
 impl Describe for Dense {
-    /// Where a sample is a row: the sums over rows are then short enough for one chain.
     fn joins_shards(&self) -> bool {
-        self.rows == 1
+        true
     }
 
     fn to_onnx(&self) -> Option<&dyn crate::onnx::ToOnnx> {
@@ -149,9 +148,7 @@ impl<T: Scalar> Layer<T> for Dense {
             let d_bias = d_bias.and_then(T::f32s_mut);
             let d_x = io.d_x.and_then(T::f32s_mut);
             let segments = io.pass.segments_of(io.samples, self.rows);
-            return cpu::backward(
-                self, rows, weight, x, d_y, d_weight, d_bias, d_x, segments,
-            );
+            return cpu::backward(self, rows, weight, x, d_y, d_weight, d_bias, d_x, segments);
         }
         reference::backward(self, weight, io.x, io.d_y, d_weight, d_bias, io.d_x);
     }

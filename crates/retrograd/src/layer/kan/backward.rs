@@ -157,14 +157,20 @@ impl Group<'_> {
         parallel::take_over(d_x);
         // One run, and rows without padding: they are their own sums.
         let own = [d_spline.len(), d_base.len()] == lens && width == kan.outputs;
-        if own && self.rows <= RUN && self.segments.count() == 1 {
-            return self.add_run_to(0..self.rows, d_spline, d_base, d_x);
+        let one = self.segments.count() == 1;
+        if own && one && self.rows <= RUN {
+            return self.add_run(0..self.rows, 0, [d_spline, d_base], d_x);
         }
         let len = lens[0] + lens[1];
         with_lines(len * (self.segments.levels() + 2), |scratch| {
+            let all = self.segments.all();
+            if own && !one {
+                // Segments are of a gradient that is overwritten.
+                return self.set_sums(&all, [d_spline, d_base], scratch, d_x);
+            }
             let (sums, scratch) = scratch.split_at_mut(len);
-            self.set_sums(&self.segments.all(), sums, scratch, d_x);
-            let (spline, base) = sums.split_at(lens[0]);
+            let (spline, base) = sums.split_at_mut(lens[0]);
+            self.set_sums(&all, [&mut *spline, &mut *base], scratch, d_x);
             dispatch!(simd::level(), simd => {
                 add_padded(simd, spline, kan.outputs, d_spline);
                 add_padded(simd, base, kan.outputs, d_base);
@@ -172,71 +178,74 @@ impl Group<'_> {
         });
     }
 
-    /// The sums of some segments along their tree: of the splines' weights, then of the base function's.
+    /// The sums of some segments along their tree: of the splines' weights and of the base function's.
     fn set_sums(
         &self,
         node: &Range<usize>,
-        sums: &mut [f32],
+        [spline, base]: [&mut [f32]; 2],
         scratch: &mut [f32],
         d_x: &mut [f32],
     ) {
         let Some([left, right]) = children(node) else {
-            let own = &mut scratch[..sums.len()];
-            sums.fill(0.0);
             let rows = self.segments.rows(node.start);
             let end = rows.end;
-            self.add_run(rows.start..end.min(rows.start + RUN), sums, d_x);
+            spline.fill(0.0);
+            base.fill(0.0);
+            let first = rows.start..end.min(rows.start + RUN);
+            self.add_run(first, 0, [&mut *spline, &mut *base], d_x);
+            let (more, _) = scratch.split_at_mut(spline.len() + base.len());
+            let (more_spline, more_base) = more.split_at_mut(spline.len());
             for from in rows.step_by(RUN).skip(1) {
-                own.fill(0.0);
-                self.add_run(from..end.min(from + RUN), own, d_x);
-                dispatch!(simd::level(), simd => add_sums(simd, own, sums));
+                more_spline.fill(0.0);
+                more_base.fill(0.0);
+                let run = from..end.min(from + RUN);
+                self.add_run(run, 0, [&mut *more_spline, &mut *more_base], d_x);
+                add_sums([&mut *spline, &mut *base], [more_spline, more_base]);
             }
             return;
         };
-        self.set_sums(&left, sums, scratch, d_x);
-        let rows = self.segments.rows(right.start);
-        if right.len() == 1 && rows.len() <= BLOCK {
-            // Every sum of one block is added once, when it is complete.
-            return self.add_run(rows, sums, d_x);
+        let [first, second] = [&left, &right].map(|node| self.segments.rows(node.start));
+        if node.len() == 2 && second.end - first.start <= BLOCK {
+            // Both in one block, evaluated once.
+            spline.fill(0.0);
+            base.fill(0.0);
+            return self.add_run(first.start..second.end, first.len(), [spline, base], d_x);
         }
-        let (own, rest) = scratch.split_at_mut(sums.len());
-        self.set_sums(&right, own, rest, d_x);
-        dispatch!(simd::level(), simd => add_sums(simd, own, sums));
+        self.set_sums(&left, [&mut *spline, &mut *base], scratch, d_x);
+        if right.len() == 1 && second.len() <= BLOCK {
+            // Every sum of one block is added once, when it is complete.
+            return self.add_run(second, 0, [spline, base], d_x);
+        }
+        let (own, rest) = scratch.split_at_mut(spline.len() + base.len());
+        let (own_spline, own_base) = own.split_at_mut(spline.len());
+        self.set_sums(&right, [&mut *own_spline, &mut *own_base], rest, d_x);
+        add_sums([spline, base], [own_spline, own_base]);
     }
 
-    /// Adds the gradients of at most a run of samples.
-    fn add_run(&self, range: Range<usize>, sums: &mut [f32], d_x: &mut [f32]) {
-        let Weights { kan, width, .. } = self.weights;
-        let (spline, base) = sums.split_at_mut(kan.bases() * self.count * width);
-        self.add_run_to(range, spline, base, d_x);
-    }
-
-    fn add_run_to(
+    /// Adds the gradients of at most a run of samples; of one block of two segments, the first of `cut`
+    /// samples, those of the second after those of the first.
+    fn add_run(
         &self,
         range: Range<usize>,
-        spline: &mut [f32],
-        base: &mut [f32],
+        cut: usize,
+        [spline, base]: [&mut [f32]; 2],
         d_x: &mut [f32],
     ) {
         let degree = self.weights.kan.degree;
         by_rows!(degree, ROWS => by_degree!(degree, N => dispatch!(
             simd::level(), simd =>
-                backward_run::<_, N, ROWS>(simd, self, range, spline, base, d_x)
+                backward_run::<_, N, ROWS>(simd, self, range, cut, spline, base, d_x)
         )));
     }
 }
 
 /// sums += more.
-#[inline(always)]
-fn add_sums<S: Simd>(simd: S, more: &[f32], sums: &mut [f32]) {
-    let (sums, rest) = sums.as_chunks_mut::<LANES>();
-    let (more, more_rest) = more.as_chunks::<LANES>();
-    for (sum, more) in sums.iter_mut().zip(more) {
-        (f32x16::from_slice(simd, sum) + f32x16::from_slice(simd, more)).store_slice(sum);
-    }
-    for (sum, more) in rest.iter_mut().zip(more_rest) {
-        *sum += more;
-    }
+fn add_sums(sums: [&mut [f32]; 2], more: [&[f32]; 2]) {
+    dispatch!(simd::level(), simd => {
+        for (sums, more) in sums.into_iter().zip(more) {
+            simd::axpy(simd, 1.0, more, sums);
+        }
+    });
 }
 
 /// Adds the gradients of a run of samples to padded rows, sets their d_x.
@@ -245,6 +254,7 @@ fn backward_run<S: Simd, const N: usize, const ROWS: usize>(
     simd: S,
     group: &Group<'_>,
     range: Range<usize>,
+    cut: usize,
     d_spline: &mut [f32],
     d_base: &mut [f32],
     d_x: &mut [f32],
@@ -279,6 +289,7 @@ fn backward_run<S: Simd, const N: usize, const ROWS: usize>(
                         simd,
                         group.weights,
                         &block,
+                        cut,
                         i,
                         $columns.first,
                         d_y,
@@ -336,7 +347,8 @@ fn sum_each<S: Simd>(simd: S, vectors: &[[f32; LANES]; LANES]) -> f32x16<S> {
 }
 
 /// One input, one block of samples, some outputs: adds to the gradients of its weights and, for
-/// `DX`, to what d_x is the sum of, which the first column sets.
+/// `DX`, to what d_x is the sum of, which the first column sets. The first `cut` samples, where there is
+/// a cut, are added before the others.
 #[inline(always)]
 fn backward_rows<
     S: Simd,
@@ -349,6 +361,7 @@ fn backward_rows<
     simd: S,
     weights: Weights<'_>,
     block: &Block,
+    cut: usize,
     input: usize,
     column: usize,
     d_y: &[f32],
@@ -358,51 +371,58 @@ fn backward_rows<
 ) {
     let width = weights.width;
     let base: Row<S, V, H> = weights.base_row(simd, input, column);
-    let mut d_base_sum: Row<S, V, H> = Row::zero(simd);
-    // Neighbouring intervals share all but one of their rows: a row's sum stays here until the last
-    // interval that has it is done.
     let kept = kept::<N>(weights.kan.degree);
-    let mut sums = [Row::zero(simd); ROWS];
-    let mut current = usize::MAX;
-    for (interval, mut samples) in block.groups() {
-        for left in current..interval.min(current.saturating_add(kept)) {
+    let first = (1_u64 << cut) - 1;
+    for members in [first, !first].into_iter().filter(|&members| members != 0) {
+        let mut d_base_sum: Row<S, V, H> = Row::zero(simd);
+        // Neighbouring intervals share all but one of their rows: a row's sum stays here until the last
+        // interval that has it is done.
+        let mut sums = [Row::zero(simd); ROWS];
+        let mut current = usize::MAX;
+        for (interval, samples) in block.groups() {
+            let mut samples = samples & members;
+            if samples == 0 {
+                continue;
+            }
+            for left in current..interval.min(current.saturating_add(kept)) {
+                leave::<S, N, ROWS, V, H>(simd, weights, left, column, &mut sums, d_spline);
+            }
+            current = interval;
+            let mut rises = [Row::zero(simd); ROWS];
+            if DX {
+                rises = weights.rows::<S, N, ROWS, V, H>(simd, input, interval, column);
+                for r in 0..ROWS - 1 {
+                    rises[r] = rises[r + 1].minus(&rises[r]);
+                }
+            }
+            while samples != 0 {
+                let s = samples.trailing_zeros() as usize % BLOCK;
+                samples &= samples - 1;
+                let d: Row<S, V, H> = Row::load(simd, &d_y[s * width + column..]);
+                d_base_sum.add_product(simd, &d, block.silu[s]);
+                for m in 0..ROWS {
+                    sums[m].add_product(simd, &d, block.values[m][s]);
+                }
+                if DX {
+                    // The derivative of the edges to these outputs.
+                    let mut edge = base.times(simd, block.silu_slope[s]);
+                    for r in 0..ROWS - 1 {
+                        edge.add_product(simd, &rises[r], block.steps[r][s]);
+                    }
+                    let dot = match column {
+                        0 => f32x16::splat(simd, 0.0),
+                        _ => f32x16::from_slice(simd, &dots[s]),
+                    };
+                    edge.dot(simd, &d, dot).store_slice(&mut dots[s]);
+                }
+            }
+        }
+        for left in current..current.saturating_add(kept) {
             leave::<S, N, ROWS, V, H>(simd, weights, left, column, &mut sums, d_spline);
         }
-        current = interval;
-        let mut rises = [Row::zero(simd); ROWS];
-        if DX {
-            rises = weights.rows::<S, N, ROWS, V, H>(simd, input, interval, column);
-            for r in 0..ROWS - 1 {
-                rises[r] = rises[r + 1].minus(&rises[r]);
-            }
-        }
-        while samples != 0 {
-            let s = samples.trailing_zeros() as usize % BLOCK;
-            samples &= samples - 1;
-            let d: Row<S, V, H> = Row::load(simd, &d_y[s * width + column..]);
-            d_base_sum.add_product(simd, &d, block.silu[s]);
-            for m in 0..ROWS {
-                sums[m].add_product(simd, &d, block.values[m][s]);
-            }
-            if DX {
-                // The derivative of the edges to these outputs.
-                let mut edge = base.times(simd, block.silu_slope[s]);
-                for r in 0..ROWS - 1 {
-                    edge.add_product(simd, &rises[r], block.steps[r][s]);
-                }
-                let dot = match column {
-                    0 => f32x16::splat(simd, 0.0),
-                    _ => f32x16::from_slice(simd, &dots[s]),
-                };
-                edge.dot(simd, &d, dot).store_slice(&mut dots[s]);
-            }
-        }
+        d_base_sum.add(&Row::load(simd, &d_base[column..]));
+        d_base_sum.store(&mut d_base[column..]);
     }
-    for left in current..current.saturating_add(kept) {
-        leave::<S, N, ROWS, V, H>(simd, weights, left, column, &mut sums, d_spline);
-    }
-    d_base_sum.add(&Row::load(simd, &d_base[column..]));
-    d_base_sum.store(&mut d_base[column..]);
 }
 
 /// The first of an interval's rows is added to its gradient, where there is one, and the others move up:

@@ -62,8 +62,8 @@ impl Block {
 
     /// Evaluates an input at some samples, with the derivatives or without.
     ///
-    /// A sample outside of all intervals has values of 0 and counts as one of any interval; NaN is
-    /// one of interval 0, with values that are NaN where they meet row 0.
+    /// A sample outside of all intervals has values of 0 and counts as one of interval 0; so does NaN, with
+    /// values that are NaN where they meet row 0.
     #[inline(always)]
     pub fn fill<S: Simd, const N: usize>(
         &mut self,
@@ -199,8 +199,10 @@ impl Block {
         }
         let outside = exist & !low | high;
         if outside != 0 {
-            // NaN has not reached knot 0: then `first` is 0.
-            self.members[first % INTERVALS] |= outside;
+            // In the same interval whatever else is in the block: the order of sums must not depend on it.
+            self.members[..first].fill(0);
+            self.first = 0;
+            self.members[0] |= outside;
         }
         Intervals {
             knot,

@@ -317,3 +317,92 @@ fn wrong_lengths_from_outside_are_errors_and_change_nothing() {
         &["8 values"],
     );
 }
+
+/// Shards that are computed at once give the bits of shards that are computed one by one: outputs, the
+/// gradient of the input, and the parameters' gradients added along the tree.
+#[test]
+fn shards_computed_at_once_have_the_bits_of_shards_computed_alone() {
+    use crate::group::{Segments, Tree, cut};
+    let widths = [(3, 5), (21, 70), (64, 130)];
+    // Shards of 8, around a block of samples, of half a block; trees of every shape.
+    let batches = [
+        (16, 2),
+        (65, 3),
+        (128, 2),
+        (127, 2),
+        (195, 3),
+        (256, 8),
+        (330, 5),
+        (113, 7),
+        (99, 6),
+    ];
+    for (inputs, hidden) in widths {
+        for degree in [1, 3, 5] {
+            let kan = LayerSpec::kan(hidden, 6, degree, [-2.0, 2.0]);
+            let last = LayerSpec::kan(9, 5, 3, [-1.0, 1.0]);
+            let layers = vec![
+                LayerSpec::dense(hidden),
+                LayerSpec::gelu(),
+                kan,
+                LayerSpec::dense(20),
+                last,
+            ];
+            let network = Network::new(&NetworkSpec::new(&[inputs], layers)).unwrap();
+            assert!(network.joins_shards());
+            let params = network.init(1);
+            for (samples, shards) in batches {
+                let mut stream = Key::new(samples as u64).stream();
+                let mut numbers =
+                    |len| -> Vec<f32> { (0..len).map(|_| stream.normal() as f32).collect() };
+                let (x, d_y) = (numbers(samples * inputs), numbers(samples * 9));
+                let run = |rows: std::ops::Range<usize>, pass: Pass| {
+                    let (x, d_y) = (
+                        x[rows.start * inputs..rows.end * inputs].to_vec(),
+                        &d_y[rows.start * 9..rows.end * 9],
+                    );
+                    let mut tape = Default::default();
+                    network.forward(&params, &x, &pass, &mut tape).unwrap();
+                    let (mut d_params, mut d_x) = (vec![0.0; params.len()], vec![0.0; x.len()]);
+                    let grads = Grads::both(&mut d_params, &mut d_x);
+                    network
+                        .backward(&params, &x, &pass, &mut tape, d_y, grads)
+                        .unwrap();
+                    (network.output(&tape).to_vec(), d_x, d_params)
+                };
+                let pass = Pass::training(Key::new(0));
+                let alone = |shard| run(cut(samples, shard, shards), pass);
+                let (mut y, mut d_x) = (Vec::new(), Vec::new());
+                let d_params = Tree::new(shards).sum_all(
+                    |shard| {
+                        let (one_y, one_d_x, d_params) = alone(shard);
+                        y.extend(one_y);
+                        d_x.extend(one_d_x);
+                        Some(d_params)
+                    },
+                    |a: Vec<f32>, b| a.iter().zip(&b).map(|(a, b)| a + b).collect(),
+                );
+                let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                for threads in [1, 2, 7] {
+                    let segments = Segments::new(samples, shards, 0..shards);
+                    let at_once = crate::parallel::with_threads(threads, || {
+                        run(0..samples, pass.of_segments(segments))
+                    });
+                    let what = format!(
+                        "{inputs}-{hidden}, degree {degree}, {samples} in {shards}, {threads} threads"
+                    );
+                    assert!(bits(&at_once.0) == bits(&y), "output: {what}");
+                    assert!(bits(&at_once.1) == bits(&d_x), "d_x: {what}");
+                    for tensor in network.layout().tensors() {
+                        let range = tensor.range();
+                        let expected = d_params.as_ref().unwrap();
+                        assert!(
+                            bits(&at_once.2[range.clone()]) == bits(&expected[range]),
+                            "{}: {what}",
+                            tensor.name
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

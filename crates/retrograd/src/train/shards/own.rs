@@ -94,7 +94,9 @@ impl<M: Model> Shards<'_, M> {
             let work = &mut *lock(&self.works[0]);
             work.grads = outbox.memory();
             let (model, params) = (task.model(), &stepper.params);
-            gradient_of_segments(model, params, &lesson, segments, &mut each, work, &mut watch)?;
+            gradient_of_segments(
+                model, params, &lesson, segments, &mut each, work, &mut watch,
+            )?;
             let grads = std::mem::take(&mut work.grads);
             match last {
                 true => outbox.spare(grads),
