@@ -155,7 +155,7 @@ fn parents_are_the_nodes_whose_children_they_have() {
         let mut nodes: Vec<_> = std::iter::once(0..shards).collect();
         while let Some(node) = nodes.pop() {
             if node.len() > 1 {
-                for child in tree::children(&node) {
+                for child in tree::split(&node) {
                     assert_eq!(tree.parent(&child), Some(node.clone()), "{shards}");
                     nodes.push(child);
                 }
@@ -189,7 +189,7 @@ fn pending_gradients_are_added_in_the_order_of_the_tree() {
             let mut pending = Pending::default();
             let mut free = Vec::new();
             for shard in (0..shards).filter(|&s| full(s)) {
-                pending.push(shard, grads(shard));
+                pending.push(shard..shard + 1, grads(shard));
                 if fold {
                     pending.fold(tree, &mut free);
                 }
@@ -207,7 +207,7 @@ fn pending_gradients_are_added_in_the_order_of_the_tree() {
         let mut pending = Pending::default();
         let mut free = Vec::new();
         for shard in (0..last).filter(|&s| full(s)) {
-            pending.push(shard, grads(shard));
+            pending.push(shard..shard + 1, grads(shard));
             pending.fold(tree, &mut free);
         }
         let own = grads(last);
@@ -215,11 +215,36 @@ fn pending_gradients_are_added_in_the_order_of_the_tree() {
             tree,
             &(0..shards),
             5..77,
-            Some((last, &own)),
+            Some((&(last..last + 1), &own)),
             free.pop().unwrap_or_default(),
         );
         assert!(part.as_deref() == Some(&right[5..77]), "{shards}");
         let none = Pending::default().root(tree, &(0..shards), 0..9, None, Vec::new());
         assert!(none.is_none());
     }
+}
+
+/// Segments are the shards of a subtree, and are bracketed as the tree brackets them.
+#[test]
+fn segments_are_added_as_the_tree_adds() {
+    for shards in 1..=17 {
+        let tree = Tree::new(shards);
+        for samples in [shards, 3 * shards + 1, 64] {
+            let segments = Segments::new(samples, shards, 0..shards);
+            let sum = segments.sum(
+                |rows| {
+                    let shard = (0..shards).find(|&s| cut(samples, s, shards) == rows);
+                    shard.map_or("?".into(), |shard| shard.to_string())
+                },
+                |a: String, b: String| format!("({a} {b})"),
+            );
+            if samples >= shards {
+                assert_eq!(sum, written(tree, 1), "{samples} in {shards}");
+            }
+        }
+    }
+    // Of a part of them, counted from its first row.
+    let segments = Segments::new(100, 8, 4..6).of_rows(3);
+    let rows = [0, 1].map(|segment| segments.rows(segment));
+    assert_eq!(rows, [0..36, 36..75]);
 }

@@ -157,21 +157,22 @@ fn runs_of_every_family_have_the_same_bits_on_1_2_and_7_threads() {
         (train.batch, train.epochs) = (Some(8), 2)
     });
     automaton.data.insert("grid".into(), vec![16, 16].into());
-    let mut wide = with("network", |train| {
-        (train.batch, train.epochs) = (Some(240), 2)
-    });
-    for layer in wide.model["layers"].as_array_mut().unwrap() {
-        let layer = layer.as_table_mut().unwrap();
-        if layer
-            .get("out")
-            .is_some_and(|out| out.as_integer() > Some(2))
-        {
-            layer.insert("out".into(), 300.into());
+    let wide = |name| {
+        let mut wide = with(name, |train| (train.batch, train.epochs) = (Some(240), 2));
+        for layer in wide.model["layers"].as_array_mut().unwrap() {
+            let layer = layer.as_table_mut().unwrap();
+            if layer
+                .get("out")
+                .is_some_and(|out| out.as_integer() > Some(2))
+            {
+                layer.insert("out".into(), 300.into());
+            }
         }
-    }
+        wide
+    };
     let experiments = [
-        wide,
-        with("kan", |train| (train.batch, train.epochs) = (Some(240), 2)),
+        wide("network"),
+        wide("kan"),
         with("cnn", |train| train.batch = Some(128)),
         model("denoise"),
         automaton,
