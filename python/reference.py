@@ -31,6 +31,8 @@ LOSSES = {
     "huber": F.huber_loss,
     "bce_logits": F.binary_cross_entropy_with_logits,
     "cross_entropy": F.cross_entropy,
+    # Of automata, whose first channel is looked at.
+    "sum_squares": lambda y, target: ((y[..., 0] if y.dim() > target.dim() else y) - target).square().sum(),
 }
 
 OPTIMIZERS = {
@@ -64,7 +66,7 @@ def compute(model, x, graph, target, loss, optimizers, steps, tensors, suffix):
     for label, options in optimizers.items():
         run = copy.deepcopy(model)
         options = dict(options)
-        clip = options.pop("clip", None)
+        clip, clip_element = options.pop("clip", None), options.pop("clip_element", None)
         optimizer = make_optimizer(options, run.parameters())
         losses = []
         for _ in range(steps):
@@ -73,6 +75,8 @@ def compute(model, x, graph, target, loss, optimizers, steps, tensors, suffix):
             value.backward()
             if clip is not None:
                 nn.utils.clip_grad_norm_(run.parameters(), clip)
+            if clip_element is not None:
+                nn.utils.clip_grad_value_(run.parameters(), clip_element)
             optimizer.step()
             losses.append(value.detach())
         tensors[f"losses{suffix}/{label}"] = torch.stack(losses)
