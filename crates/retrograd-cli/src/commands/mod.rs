@@ -8,6 +8,7 @@ mod devices;
 mod explain;
 mod export;
 mod init;
+mod library;
 mod man;
 mod many_runs;
 mod playground;

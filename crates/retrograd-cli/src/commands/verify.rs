@@ -24,6 +24,7 @@ Examples:
   retrograd verify --only 'sizes: dense' --only 'network: dense'
   retrograd verify --device gpu
   retrograd verify --against bundles/*.safetensors --json report.json
+  retrograd verify --library libmine.so
 
 Exit codes:
   0  everything was checked and passed
@@ -33,6 +34,9 @@ pub struct VerifyArgs {
     /// Checks reference bundles (safetensors) instead of the built-in models.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     against: Vec<PathBuf>,
+    /// Checks the kernels of a shared library (include/retrograd.h has the protocol) instead.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["against", "deep", "mutants", "only", "list"])]
+    library: Option<PathBuf>,
     /// Draws sizes around the cuts of kernels along two axes at a time too; minutes instead of seconds.
     #[arg(long, conflicts_with_all = ["against", "mutants"])]
     deep: bool,
@@ -99,7 +103,10 @@ fn check(args: VerifyArgs) -> Result {
         })),
         ..Options::default()
     };
-    let report = if args.against.is_empty() {
+    let report = if let Some(path) = &args.library {
+        let checked = super::library::check(path);
+        checked.inspect(|report| print_rows(&bar, report))
+    } else if args.against.is_empty() {
         built_in(&args, &options, &bar)
     } else {
         against(&args, &options, &bar)

@@ -30,6 +30,7 @@ mod chain;
 mod device;
 pub mod differences;
 mod families;
+mod function;
 mod machines;
 pub mod mutants;
 pub mod practice;
@@ -52,6 +53,7 @@ pub(crate) use chain::precision_rows;
 pub use chain::{Expectation, OnProgress, Options, check_on};
 pub use device::{Cpu, Device};
 pub use families::{Against, Check, On, built_in, check_bundle};
+pub use function::{Backward, Forward, Function, Input, Reference, Round, function};
 pub use report::{
     Counts, Link, Report, Row, Verdict, Worst, compare, compare_some, largest, table,
 };
