@@ -192,6 +192,84 @@ fn a_step_that_is_not_finite_is_named_rightly_wherever_it_runs() {
     }
 }
 
+/// Four batches a step, and what is left at the end of an epoch of ten: as on the CPU, dropout and all.
+#[test]
+fn accumulated_batches_train_alike_wherever_they_are_added() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    experiment(folder, TRAIN);
+    train(folder, &["test.toml", "--out", "alone"]);
+    experiment(folder, &format!("{TRAIN}\naccumulate = 4"));
+    for (out, device) in MODES {
+        train(folder, &[&["test.toml", "--out", out], device].concat());
+        let moved = difference(&folder.join("cpu"), &folder.join(out));
+        // Three updates in an epoch.
+        assert!(moved <= rounding(12), "{out}: {moved:e}");
+        let steps = |run: &str| {
+            let path = folder.join(run).join("checkpoint.safetensors");
+            TensorFile::read(&path).unwrap().metadata["optimizer_steps"].clone()
+        };
+        assert_eq!(steps(out), "12", "{out}");
+        // Resumed between epochs.
+        let resumed = format!("{out}-resumed");
+        let first = ["test.toml", "--out", &resumed, "--epochs", "2"];
+        train(folder, &[&first, device].concat());
+        train(
+            folder,
+            &[&["--resume", &resumed, "--epochs", "4"], device].concat(),
+        );
+        let [straight, resumed] = [out, &resumed].map(|run| state(&folder.join(run)));
+        assert_eq!(straight, resumed, "{out}");
+    }
+    let without = difference(&folder.join("cpu"), &folder.join("alone"));
+    assert!(without > 10.0 * rounding(12), "{without:e}");
+    // The step that is blamed is counted in batches.
+    experiment(
+        folder,
+        "optimizer = { kind = \"sgd\", lr = 1e30 }\nepochs = 4\naccumulate = 4",
+    );
+    for (out, device) in MODES {
+        let out = format!("bad-{out}");
+        let all = [&["train", "test.toml", "--out", &out], device].concat();
+        let (code, _, stderr) = run(folder, &all);
+        assert_eq!(code, 2, "{stderr}");
+        let step = "step 4: the loss is not finite";
+        assert!(stderr.contains(step), "{out}: {stderr}");
+    }
+}
+
+/// A price on gates has kernels of its own on the device, and is the CPU's in hybrid mode.
+#[test]
+fn an_automaton_with_a_price_on_gates_trains_alike_wherever_it_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let write = |more: &str| {
+        let text = FAMILIES[2].1.replace("[data]", &format!("{more}\n[data]"));
+        let text = format!("name = \"test\"\n{text}");
+        std::fs::write(folder.join("test.toml"), text).unwrap();
+    };
+    write("");
+    train(folder, &["test.toml", "--out", "free"]);
+    write("gate_penalty = 0.02");
+    for (out, device) in MODES {
+        train(folder, &[&["test.toml", "--out", out], device].concat());
+        let moved = difference(&folder.join("cpu"), &folder.join(out));
+        assert!(moved <= rounding(24), "{out}: {moved:e}");
+        let loss = |run: &str| {
+            let text = std::fs::read_to_string(folder.join(run).join("summary.json")).unwrap();
+            let summary: serde_json::Value = serde_json::from_str(&text).unwrap();
+            summary["train_loss"].as_f64().unwrap()
+        };
+        let [here, there] = ["cpu", out].map(loss);
+        assert!(
+            (here - there).abs() <= rounding(24) * here,
+            "{here} {there}"
+        );
+    }
+    let without = difference(&folder.join("cpu"), &folder.join("free"));
+    assert!(without > 10.0 * rounding(24), "{without:e}");
+}
+
 /// A KAN of two layers on two moons; `more` is added to its `[model]`.
 fn kan(folder: &Path, more: &str) {
     let text = format!(

@@ -17,9 +17,11 @@
 mod batch;
 pub(crate) mod device;
 pub(crate) mod extent;
+mod hybrid;
 pub(crate) mod kernels;
 pub(crate) mod layer;
 mod loss_image;
+mod native;
 mod network;
 mod optimizer;
 mod plan;

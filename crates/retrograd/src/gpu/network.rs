@@ -10,6 +10,7 @@ use super::device::{Gpu, storage_usage};
 use super::extent::Extent;
 use super::kernels::COMPRESS;
 use super::layer::groups;
+use super::native::norm_room;
 use super::optimizer::StepConstants;
 use super::plan::{GpuPlan, Shared, fixed_parts, key_words};
 use super::precision::{LossScale, Precision, Scale, from_device, real_words, to_device};
@@ -57,6 +58,8 @@ pub struct GpuNetwork<M: Recorded = Network> {
     pub(crate) scratch: Vec<f16>,
     /// Partial sums of squares of the gradient.
     pub(crate) norms: Part,
+    /// Gradients and losses of batches that are accumulated natively.
+    pub(crate) sums: Option<Part>,
     /// What f16 took from gradients sent so far, the packed ones, and the kernel over them.
     compression: Option<(Part, Part, Recording)>,
     /// Training batches seen by running statistics since they were read back.
@@ -137,7 +140,8 @@ impl<M: Recorded> GpuNetwork<M> {
             ring: Ring::default(),
             input_scale: 1.0,
             scratch: Vec::new(),
-            norms: Part::whole(&gpu.model_floats("norms", len.div_ceil(4096))?),
+            norms: Part::whole(&gpu.model_floats("norms", norm_room(own.layout()))?),
+            sums: None,
             status: Status::new(gpu, scale)?,
             gpu: Arc::clone(gpu),
             topics: topics(own.layers_of().places),

@@ -10,7 +10,8 @@ use crate::loss_image::ImageLoss;
 use crate::network::Network;
 use crate::optim::Optimizer;
 use crate::train::{
-    Accelerator, Arrived, Carried, CarriedScale, Clip, Example, Mode, Placement, Start,
+    Accelerator, Arrived, Carried, CarriedScale, Example, MicroBatch, Mode, Placement, Start,
+    Updating,
 };
 use crate::verify::Device;
 use crate::{Loss, Pass, Result};
@@ -117,6 +118,16 @@ impl<M: Recorded + 'static> GpuTrainer<M> {
     }
 }
 
+fn options_of(updating: &Updating<'_>) -> GpuTrainOptions {
+    GpuTrainOptions {
+        lr: Some(updating.lr),
+        clip: *updating.clip,
+        skip_not_finite: updating.skip_not_finite,
+        fused: updating.fused,
+        ..Default::default()
+    }
+}
+
 fn arrived(losses: Vec<StepLoss>) -> Vec<Arrived> {
     let arrived = |l: StepLoss| Arrived {
         step: l.step,
@@ -181,20 +192,17 @@ impl<M: Recorded + 'static> Accelerator<M> for GpuTrainer<M> {
         loss: Loss,
         example: &Example<M>,
         pass: &Pass,
-        clip: &Clip,
-        lr: f64,
-        skip_not_finite: bool,
+        micro: MicroBatch,
+        updating: &Updating<'_>,
     ) -> Result<Vec<Arrived>> {
         let arrived = arrived(self.network.losses()?);
-        if !skip_not_finite && arrived.iter().any(|a| !a.updated) {
+        if !updating.skip_not_finite && arrived.iter().any(|a| !a.updated) {
             return Ok(arrived);
         }
         let options = GpuTrainOptions {
-            lr: Some(lr),
-            clip: *clip,
             key: pass.key,
-            skip_not_finite,
-            ..Default::default()
+            micro,
+            ..options_of(updating)
         };
         let optimizer = self.optimizer.as_mut().expect("native mode");
         let (x, target) = (M::given(&example.input), &example.target);
@@ -207,22 +215,15 @@ impl<M: Recorded + 'static> Accelerator<M> for GpuTrainer<M> {
         &mut self,
         grads: &[f32],
         loss: f64,
-        clip: &Clip,
-        lr: f64,
-        skip_not_finite: bool,
+        updating: &Updating<'_>,
     ) -> Result<Vec<Arrived>> {
         // The gradient was waited for, and all that was sent before it: nothing is on its way, at any
         // process, and all learn of a step that failed at the same time.
         let arrived = arrived(self.network.finish()?);
-        if !skip_not_finite && arrived.iter().any(|a| !a.updated) {
+        if !updating.skip_not_finite && arrived.iter().any(|a| !a.updated) {
             return Ok(arrived);
         }
-        let options = GpuTrainOptions {
-            lr: Some(lr),
-            clip: *clip,
-            skip_not_finite,
-            ..Default::default()
-        };
+        let options = options_of(updating);
         let optimizer = self.optimizer.as_mut().expect("native mode");
         let network = &mut self.network;
         network.update_native(grads, loss as f32, optimizer, &options)?;

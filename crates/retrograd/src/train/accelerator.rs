@@ -80,6 +80,51 @@ pub struct CarriedScale {
     pub good_steps: u32,
 }
 
+/// Which of the batches whose gradients are accumulated in a step one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MicroBatch {
+    /// Batches of the step before it.
+    pub index: u64,
+    /// How many there are.
+    pub of: u64,
+}
+
+impl Default for MicroBatch {
+    /// The only one.
+    fn default() -> Self {
+        MicroBatch { index: 0, of: 1 }
+    }
+}
+
+impl MicroBatch {
+    /// Whether the step is made with it.
+    pub fn is_last(&self) -> bool {
+        self.index + 1 == self.of
+    }
+
+    /// What its gradient and its loss count for: means are averaged, the gradients of sums added.
+    pub fn shares(&self, loss: Loss) -> [f32; 2] {
+        let mean = 1.0 / self.of as f32;
+        match loss {
+            Loss::SumSquares => [1.0, mean],
+            _ => [mean, mean],
+        }
+    }
+}
+
+/// What is done with the gradient of a whole step.
+#[derive(Clone, Copy, Debug)]
+pub struct Updating<'a> {
+    /// Clipping.
+    pub clip: &'a Clip,
+    /// The rate.
+    pub lr: f64,
+    /// Leave steps out whose loss or gradient is not finite, and go on.
+    pub skip_not_finite: bool,
+    /// Update every tensor once its gradient is complete.
+    pub fused: bool,
+}
+
 /// Computes steps of a model on another device.
 pub trait Accelerator<M: Model> {
     /// The device's name, for the report.
@@ -98,28 +143,22 @@ pub trait Accelerator<M: Model> {
         grads: &mut [f32],
     ) -> Result<f64>;
 
-    /// A whole step, without waiting. Returns the losses that have arrived; where one of them did
-    /// not update and such steps are not to be left out, this step is not taken.
+    /// A whole step, without waiting, or one of the batches that are accumulated in it. Returns the
+    /// losses that have arrived; where one of them did not update and such steps are not to be left out,
+    /// this step is not taken.
     fn step(
         &mut self,
         loss: Loss,
         example: &Example<M>,
         pass: &Pass,
-        clip: &Clip,
-        lr: f64,
-        skip_not_finite: bool,
+        micro: MicroBatch,
+        updating: &Updating<'_>,
     ) -> Result<Vec<Arrived>>;
 
     /// The update of a whole step with a gradient that was added over processes, and its loss; without
     /// waiting. Returns the losses that have arrived, as [`Accelerator::step`] does.
-    fn update(
-        &mut self,
-        grads: &[f32],
-        loss: f64,
-        clip: &Clip,
-        lr: f64,
-        skip_not_finite: bool,
-    ) -> Result<Vec<Arrived>>;
+    fn update(&mut self, grads: &[f32], loss: f64, updating: &Updating<'_>)
+    -> Result<Vec<Arrived>>;
 
     /// Waits, and brings parameters, optimizer state and buffers back. Returns the losses that
     /// arrived meanwhile.

@@ -131,12 +131,19 @@ impl<'a, T: Task> Fit<'a, T> {
 
     /// Lets steps be computed elsewhere, from the state that is here now.
     pub(super) fn accelerate(&mut self, placement: &Placement) -> Result<()> {
-        if self.spec.fused_updates && *placement != Placement::Cpu {
+        let mixed = matches!(
+            placement,
+            Placement::Gpu {
+                precision: Precision::Mixed,
+                ..
+            }
+        );
+        if self.spec.fused_updates && mixed {
             return Err(Error::invalid(
                 "train.fused_updates",
-                "true with --device gpu",
-                "false: a device's step is a recording with its updates at the end, where loss \
-                 scaling (mixed precision) knows whether the step counts",
+                "true with --precision mixed",
+                "false: whether the loss scale was too large, and the step doesn't count, is known \
+                 when the whole gradient is",
             ));
         }
         let stepper = &self.stepper;
@@ -149,22 +156,8 @@ impl<'a, T: Task> Fit<'a, T> {
         let Some(made) = self.task.model().accelerator(placement, &start)? else {
             return Ok(());
         };
-        if made.mode() == Mode::Native && self.spec.accumulate > 1 {
-            return Err(Error::invalid(
-                "train.accumulate",
-                self.spec.accumulate,
-                "1 with --mode native; --mode hybrid accumulates",
-            ));
-        }
         if let Some(shards) = self.spec.shards {
-            let mixed = matches!(
-                placement,
-                Placement::Gpu {
-                    mode: Mode::Native,
-                    precision: Precision::Mixed,
-                    ..
-                }
-            );
+            let mixed = mixed && made.mode() == Mode::Native;
             let refused = match (mixed, self.task.model().couples_samples()) {
                 (true, _) => Some((
                     "--precision mixed",

@@ -30,7 +30,8 @@ pub use crate::data::Values;
 pub use crate::data::safetensors::{NamedTensor, TensorFile};
 pub(crate) use accelerator::no_gpu;
 pub use accelerator::{
-    Accelerator, Arrived, Carried, CarriedScale, Mode, Placement, Precision, Start,
+    Accelerator, Arrived, Carried, CarriedScale, MicroBatch, Mode, Placement, Precision, Start,
+    Updating,
 };
 pub use checkpoint::{Metadata, load_weights, save_weights};
 pub use digests::{CONTRACT, Compared, Digests, Recorded};

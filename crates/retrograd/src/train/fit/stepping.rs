@@ -3,7 +3,7 @@
 
 use super::super::shards::Asked;
 use super::super::step::{BadNumber, Clip, Lesson, StepError, Stepped};
-use super::super::{Arrived, Event, Mode, OnNan, Start, Task};
+use super::super::{Arrived, Event, MicroBatch, Mode, OnNan, Start, Task, Updating};
 use super::Fit;
 use crate::clock::Instant;
 use crate::rng::Key;
@@ -58,32 +58,24 @@ impl<T: Task> Fit<'_, T> {
         let first = self.progress.step;
         let batches = spec.accumulate.min(per_epoch - first % per_epoch);
         self.lr = self.rate(first, per_epoch);
-        let share = match loss {
-            Loss::SumSquares => 1.0,
-            _ => 1.0 / batches as f32,
-        };
+        let of_step = |index| MicroBatch { index, of: batches };
+        let [share, _] = of_step(0).shares(loss);
         let clip = Clip {
             element: spec.clip_element,
             norm: spec.clip,
         };
+        let updating = Updating {
+            clip: &clip,
+            lr: self.lr,
+            skip_not_finite: spec.on_nan == OnNan::Skip,
+            fused: spec.fused_updates,
+        };
         let mode = self.accelerator.as_ref().map(|a| a.mode());
         let native = mode == Some(Mode::Native);
-        if let Some(accelerator) = self.accelerator.as_mut().filter(|_| native)
-            && self.shards.is_none()
-        {
-            let start = Instant::now();
-            self.task.batch(first, &mut self.example)?;
-            self.progress.loading += start.elapsed().as_secs_f64();
-            let example = self.example.as_ref().expect("a task gives a batch");
-            let pass = Pass::training(key.step(first));
-            let skip = spec.on_nan == OnNan::Skip;
-            let arrived = accelerator.step(loss, example, &pass, &clip, self.lr, skip)?;
-            let last = arrived.last().map(|a| a.loss);
-            self.take_losses(&arrived)?;
-            self.progress.step += 1;
-            if let Some(loss) = last {
-                let step = self.progress.step;
-                self.observer.event(Event::Step { step, loss });
+        if native && self.shards.is_none() {
+            for i in 0..batches {
+                let pass = Pass::training(key.step(first + i));
+                self.native_batch(loss, &pass, of_step(i), &updating)?;
             }
             return Ok(());
         }
@@ -118,9 +110,8 @@ impl<T: Task> Fit<'_, T> {
         }
         if let Some(accelerator) = self.accelerator.as_mut().filter(|_| native) {
             self.stepper.check_finite(self.task.model())?;
-            let skip = spec.on_nan == OnNan::Skip;
             let grads = self.stepper.grads();
-            let arrived = accelerator.update(grads, value, &clip, self.lr, skip)?;
+            let arrived = accelerator.update(grads, value, &updating)?;
             self.take_losses(&arrived)?;
             self.progress.step += batches;
             let step = self.progress.step;
@@ -139,6 +130,47 @@ impl<T: Task> Fit<'_, T> {
             loss: value + penalty,
         });
         Ok(())
+    }
+
+    /// A batch of a step that is made whole elsewhere.
+    fn native_batch(
+        &mut self,
+        loss: Loss,
+        pass: &Pass,
+        micro: MicroBatch,
+        updating: &Updating<'_>,
+    ) -> Result<(), StepError> {
+        let start = Instant::now();
+        self.task
+            .batch(self.progress.step + micro.index, &mut self.example)?;
+        self.progress.loading += start.elapsed().as_secs_f64();
+        let example = self.example.as_ref().expect("a task gives a batch");
+        let accelerator = self.accelerator.as_mut().expect("in native mode");
+        let arrived = accelerator.step(loss, example, pass, micro, updating)?;
+        self.take_losses(&arrived)?;
+        if micro.is_last() {
+            self.progress.step += micro.of;
+        }
+        if let Some(last) = arrived.last() {
+            let (step, loss) = (self.progress.step, last.loss);
+            self.observer.event(Event::Step { step, loss });
+        }
+        Ok(())
+    }
+
+    /// The first batch of the step that is so many steps after the accelerator's first.
+    fn accelerated_step(&self, steps: u64) -> u64 {
+        let per_epoch = self.task.steps_per_epoch().max(1);
+        let (from, each) = (self.accelerated_from, self.spec.accumulate);
+        // The epoch that it began in may have been cut by another number of batches before.
+        let left = per_epoch - from % per_epoch;
+        match steps.checked_sub(left.div_ceil(each)) {
+            None => from + steps * each,
+            Some(beyond) => {
+                let in_epoch = per_epoch.div_ceil(each);
+                from + left + beyond / in_epoch * per_epoch + beyond % in_epoch * each
+            }
+        }
     }
 
     /// Loss and gradient of a batch that is cut into shards.
@@ -195,7 +227,7 @@ impl<T: Task> Fit<'_, T> {
     /// the state before it: no step after it has changed anything.
     pub(super) fn take_losses(&mut self, arrived: &[Arrived]) -> Result<(), StepError> {
         for one in arrived {
-            let step = self.accelerated_from + one.step;
+            let step = self.accelerated_step(one.step);
             if one.updated {
                 self.progress.loss_sum += one.loss;
                 self.progress.loss_count += 1;
@@ -208,7 +240,9 @@ impl<T: Task> Fit<'_, T> {
             };
             if self.spec.on_nan == OnNan::Stop {
                 self.progress.step = step;
-                return Err(BadNumber::new(tensor, one.loss).into());
+                let mut bad = BadNumber::new(tensor, one.loss);
+                bad.half_updated = self.spec.fused_updates && one.loss.is_finite();
+                return Err(bad.into());
             }
             self.progress.skipped += 1;
             self.observer.event(Event::Skipped { step, tensor });
