@@ -3,13 +3,22 @@
 
 mod gpu_helper;
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use gpu_helper::{batch, gpu, kan, network_of, target};
-use retrograd::gpu::{Choice, Gpu, GpuNetwork, GpuOptimizer, GpuTrainOptions};
+use retrograd::gpu::{
+    Choice, Counters, Gpu, GpuEvent, GpuNetwork, GpuOptimizer, GpuTrainOptions, GpuTrainer,
+    Precision,
+};
 use retrograd::network::Network;
-use retrograd::optim::OptimizerSpec;
+use retrograd::optim::{Optimizer, OptimizerSpec};
 use retrograd::rng::Key;
-use retrograd::train::{Clip, MicroBatch};
-use retrograd::{Loss, Model, Target};
+use retrograd::train::{
+    Accelerator, Clip, Event, Example, Experiment, MicroBatch, Mode, NetworkTask, Observer,
+    Placement, Session, Task, TensorFile, save_weights,
+};
+use retrograd::{Error, Loss, Model, Pass, Reported, Target};
 
 /// The batches of a step, of several sizes.
 fn batches(network: &Network) -> Vec<(Vec<f32>, Target<f32>)> {
@@ -260,5 +269,333 @@ fn early_updates_are_refused_where_the_whole_gradient_has_to_be_known_first() {
             .unwrap_err()
             .to_string();
         assert!(error.contains(word), "{error}");
+    }
+}
+
+/// Layers wide enough for three groups: the last two, then one each.
+fn wide() -> Network {
+    network_of(
+        &[128],
+        r#"[{"kind":"dense","out":128},{"kind":"tanh"},{"kind":"dense","out":128},{"kind":"tanh"},{"kind":"dense","out":128},{"kind":"tanh"},{"kind":"dense","out":2}]"#,
+    )
+}
+
+/// What happened in a hybrid step, the CPU's own part among it.
+#[derive(Debug, PartialEq)]
+enum Seen {
+    Device(GpuEvent),
+    /// A range was stepped.
+    Stepped(Range<usize>),
+}
+
+/// Hybrid steps piece by piece with plain gradient descent: events, counters of the last step, gradient.
+fn in_pieces(gpu: &Arc<Gpu>, network: &Network, steps: usize) -> (Vec<Seen>, Counters, Vec<f32>) {
+    let mut params = network.init(1);
+    let optimizer = Optimizer::new(OptimizerSpec::sgd(0.1), params.len());
+    let (mode, precision) = (Mode::Hybrid, Precision::F32);
+    let mut trainer =
+        GpuTrainer::on(gpu, mode, precision, false, network, &params, &optimizer).unwrap();
+    let example = Example {
+        input: batch(network, 6),
+        target: target(network, 6),
+    };
+    let pass = Pass::training(Key::new(3));
+    let mut grads = vec![f32::NAN; params.len()];
+    let mut seen = Vec::new();
+    let mut before = gpu.counters();
+    for step in 0..steps {
+        seen.clear();
+        gpu.take_events();
+        before = gpu.counters();
+        let mut ready = |range: Range<usize>, params: &mut [f32], grads: &mut [f32]| {
+            seen.extend(gpu.take_events().into_iter().map(Seen::Device));
+            for i in range.clone() {
+                params[i] -= 0.1 * grads[i];
+            }
+            seen.push(Seen::Stepped(range));
+        };
+        let told = Reported::Updated(&mut params, &mut ready);
+        let known = step > 0;
+        let value = trainer
+            .gradient_in_pieces(told, known, Loss::Mse, &example, &pass, &mut grads)
+            .unwrap();
+        assert!(value.is_finite());
+        seen.extend(gpu.take_events().into_iter().map(Seen::Device));
+    }
+    (seen, gpu.counters().since(before), grads)
+}
+
+/// The order of events of a hybrid step: everything is submitted before anything is waited for; a group
+/// is stepped when it has arrived, and before the next one is looked at; nothing waits for an idle device
+/// but the last. With memory of its own the device gets a group's new weights at once.
+#[test]
+fn gradients_leave_as_they_are_ready_and_are_stepped_as_they_arrive() {
+    let network = wide();
+    let layout = network.layout();
+    let of = |layer: &str| {
+        let tensors = layout
+            .tensors()
+            .iter()
+            .filter(|t| t.name.starts_with(layer));
+        let ranges: Vec<_> = tensors.map(|t| t.range()).collect();
+        ranges[0].start..ranges[ranges.len() - 1].end
+    };
+    let groups = [of("4.").start..of("6.").end, of("2."), of("0.")];
+    for shared in [true, false] {
+        let gpu = match shared {
+            true => Gpu::open(&Choice::Auto).unwrap(),
+            false => Gpu::open_unshared(&Choice::Auto).unwrap(),
+        };
+        let shared = gpu.shares_memory();
+        let (seen, counters, _) = in_pieces(&gpu, &network, 3);
+        let mut wanted: Vec<Seen> = (0..3)
+            .map(|i| Seen::Device(GpuEvent::Submitted(i)))
+            .collect();
+        let bytes = |range: &Range<usize>| 4 * range.len() as u64;
+        for (i, range) in groups.iter().enumerate() {
+            wanted.push(Seen::Device(GpuEvent::Arrived(i)));
+            wanted.push(Seen::Stepped(range.clone()));
+            if !shared {
+                wanted.push(Seen::Device(GpuEvent::Sent(bytes(range))));
+            }
+        }
+        if shared {
+            let all = groups.iter().map(bytes).sum();
+            wanted.push(Seen::Device(GpuEvent::Sent(all)));
+        }
+        assert_eq!(seen, wanted, "shared memory: {shared}");
+        assert_eq!(counters.submits, 3, "{counters:?}");
+        assert!(counters.waits <= 1 && counters.pauses <= 2, "{counters:?}");
+    }
+}
+
+/// The gradient in groups is the gradient in one piece, bit for bit, and so are the weights it leads to.
+#[test]
+fn gradients_in_groups_have_the_bits_of_those_in_one_piece() {
+    let network = wide();
+    let (_, _, grads) = in_pieces(&gpu(), &network, 1);
+    let mut whole = GpuNetwork::new(&gpu(), &network, &network.init(1)).unwrap();
+    let (x, t) = (batch(&network, 6), target(&network, 6));
+    let options = GpuTrainOptions {
+        key: Key::new(3),
+        ..Default::default()
+    };
+    whole
+        .loss_and_gradients(&x, &t, Loss::Mse, &options)
+        .unwrap();
+    assert_eq!(grads, whole.gradients().unwrap());
+    // Later steps see the new weights: on memory of its own, and where it is shared.
+    let unshared = Gpu::open_unshared(&Choice::Auto).unwrap();
+    let [here, there] = [&gpu(), &unshared].map(|gpu| in_pieces(gpu, &network, 4).2);
+    assert_eq!(here, there);
+    assert_ne!(here, grads);
+}
+
+/// Where memory is shared, the CPU copies a gradient once on its way here and weights once on their way
+/// there, into the memory that kernels read.
+#[test]
+fn nothing_is_copied_twice_where_memory_is_shared() {
+    let gpu = Gpu::open(&Choice::Auto).unwrap();
+    assert!(gpu.shares_memory(), "{:?}", gpu.description());
+    for (network, groups) in [(wide(), 3), (kan(&[128, 4, 2], 3), 1)] {
+        let (_, counters, _) = in_pieces(&gpu, &network, 3);
+        let vector = 4 * network.layout().len() as u64;
+        let batch = 4 * 6 * (128 + 2);
+        // Losses, constants and random keys are small.
+        let most = 2 * vector + batch + 1024;
+        assert!(counters.bytes_copied >= 2 * vector, "{counters:?}");
+        assert!(counters.bytes_copied <= most, "{counters:?}");
+        // Weights are written where kernels read them; a gradient that comes in one piece is read where
+        // they left it.
+        let mapped = if groups == 1 { 2 * vector } else { vector };
+        assert_eq!(counters.bytes_mapped, mapped, "{counters:?}");
+    }
+    let gpu = Gpu::open_unshared(&Choice::Auto).unwrap();
+    let (_, counters, _) = in_pieces(&gpu, &wide(), 3);
+    assert_eq!(counters.bytes_mapped, 0);
+}
+
+/// A hybrid run whose clipping looks at the whole gradient steps at the end; a limit that is never reached
+/// changes nothing but the order.
+#[test]
+fn a_run_that_steps_as_gradients_arrive_has_the_bits_of_one_that_steps_at_the_end() {
+    let run = |more: &str| {
+        let text = format!(
+            "name = \"test\"\n[model]\nfamily = \"network\"\nlayers = [{WIDE}]\n[data]\n\
+             generate = {{ name = \"two_moons\", samples = 100 }}\n[train]\nbatch = 16\nepochs = 3\n\
+             optimizer = {{ kind = \"adamw\", lr = 0.01 }}\n{more}\n"
+        );
+        let experiment = Experiment::parse(&text, "test.toml").unwrap();
+        let mut task = NetworkTask::new(&experiment).unwrap();
+        let mut kept = Vec::new();
+        Session::new(experiment)
+            .placed(Placement::Gpu {
+                adapter: "auto".into(),
+                mode: Mode::Hybrid,
+                precision: Precision::F32,
+                compress: false,
+            })
+            .kept_in(&mut kept)
+            .fit(&mut task)
+            .unwrap();
+        kept
+    };
+    let arriving = run("");
+    assert_eq!(arriving, run("clip = 1e30"));
+    assert_eq!(arriving, run("fused_updates = true"));
+}
+
+const WIDE: &str = "{ kind = \"dense\", out = 128 }, { kind = \"tanh\" }, { kind = \"dense\", out = 128 }, \
+    { kind = \"tanh\" }, { kind = \"dense\", out = 128 }, { kind = \"tanh\" }, { kind = \"dense\", out = 2 }";
+
+/// A gradient that is not finite in a layer that arrives late: the tensors that were stepped before are put
+/// back, with their optimizer state.
+#[test]
+fn a_number_that_is_not_finite_and_arrives_late_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let weights = folder.path().join("weights.safetensors");
+    let text = format!(
+        "name = \"test\"\n[model]\nfamily = \"network\"\nlayers = [{WIDE}]\n[data]\n\
+         generate = {{ name = \"two_moons\", samples = 100 }}\n[train]\nbatch = 16\nepochs = 1\n\
+         optimizer = {{ kind = \"adam\", lr = 0.01 }}\nweights = {weights:?}\n"
+    );
+    let experiment = Experiment::parse(&text, "test.toml").unwrap();
+    let mut task = NetworkTask::new(&experiment).unwrap();
+    let network = task.model();
+    let mut params = network.init(0);
+    for tensor in network.layout().tensors() {
+        match &tensor.name[..] {
+            // Layer 2 gives 0, whatever comes after it: the output is 0, and so is the gradient of the
+            // weights of layers 4 and 6. What goes back to layer 2 overflows.
+            "2.weight" | "2.bias" | "4.bias" => params[tensor.range()].fill(0.0),
+            "4.weight" => params[tensor.range()].fill(1e20),
+            "6.weight" => {
+                let mut classes = vec![1e25; tensor.range().len()];
+                let half = classes.len() / 2;
+                classes[half..].fill(-1e25);
+                tensor.from_torch(&classes, &mut params[tensor.range()]);
+            }
+            _ => {}
+        }
+    }
+    save_weights(&weights, network, &params, &Vec::new()).unwrap();
+    let placement = Placement::Gpu {
+        adapter: "auto".into(),
+        mode: Mode::Hybrid,
+        precision: Precision::F32,
+        compress: false,
+    };
+    let error = Session::new(experiment)
+        .placed(placement)
+        .in_folder(&run)
+        .fit(&mut task)
+        .unwrap_err();
+    assert!(
+        matches!(&error, Error::NotFinite { step: 0, tensor, .. } if tensor.contains("gradient")),
+        "{error}"
+    );
+    let file = TensorFile::read(&run.join("checkpoint.safetensors")).unwrap();
+    for tensor in task.model().layout().tensors() {
+        let saved = file.get(&tensor.name).unwrap().values.to_f32();
+        assert_eq!(
+            saved,
+            tensor.to_torch(&params[tensor.range()]),
+            "{}",
+            tensor.name
+        );
+        for state in ["exp_avg", "exp_avg_sq"] {
+            let name = format!("optimizer/{state}/{}", tensor.name);
+            let saved = file.get(&name).unwrap().values.to_f32();
+            assert!(saved.iter().all(|&s| s == 0.0), "{name}");
+        }
+    }
+    assert_eq!(file.metadata["optimizer_steps"], "0");
+}
+
+/// `--device auto` takes the place whose steps took less time by the clock it is given, says so, and the
+/// run keeps it.
+#[test]
+fn the_faster_device_is_taken_and_kept() {
+    #[derive(Default)]
+    struct Notes(Vec<String>);
+    impl Observer for Notes {
+        fn event(&mut self, event: Event<'_>) {
+            if let Event::Note(text) = event {
+                self.0.push(text.to_string());
+            }
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let text = "name = \"test\"\n[model]\nfamily = \"network\"\nlayers = [{ kind = \"dense\", out = 8 }, \
+         { kind = \"layer_norm\" }, { kind = \"dense\", out = 2 }]\n[data]\n\
+         generate = { name = \"two_moons\", samples = 100 }\n[train]\nbatch = 16\nepochs = 1\n\
+         optimizer = { kind = \"adam\", lr = 0.01 }\n";
+    let gpu = Placement::parse("native gpu:auto").unwrap();
+    // Seconds when the timed steps of the CPU began and ended, and those of the GPU.
+    for (name, times, wanted) in [
+        ("slow", [0.0, 1.0, 2.0, 2.5], "native gpu:auto"),
+        ("fast", [0.0, 0.1, 2.0, 2.5], "cpu"),
+    ] {
+        let run = folder.path().join(name);
+        let experiment = Experiment::parse(text, "test.toml").unwrap();
+        let mut task = NetworkTask::new(&experiment).unwrap();
+        let mut left = times.iter();
+        let mut clock = || *left.next().unwrap();
+        let mut notes = Notes::default();
+        Session::new(experiment)
+            .placed_by_time(vec![Placement::Cpu, gpu.clone()])
+            .timed_by(&mut clock)
+            .observed_by(&mut notes)
+            .in_folder(&run)
+            .fit(&mut task)
+            .unwrap();
+        let said = notes.0.iter().find(|note| note.contains("--device auto"));
+        let said = said.unwrap();
+        assert!(said.contains(&format!("auto: {wanted} (")), "{said}");
+        assert!(
+            said.contains("200.00 ms") || said.contains("20.00 ms"),
+            "{said}"
+        );
+        let kept = retrograd::train::experiment_of(&run).unwrap();
+        assert_eq!(kept.train.device.as_deref(), Some(wanted));
+        // What was timed left nothing behind: the run has the bits of one that was placed there.
+        let plain = folder.path().join(format!("{name}-plain"));
+        let experiment = Experiment::parse(text, "test.toml").unwrap();
+        let mut task = NetworkTask::new(&experiment).unwrap();
+        Session::new(experiment)
+            .placed(Placement::parse(wanted).unwrap())
+            .in_folder(&plain)
+            .fit(&mut task)
+            .unwrap();
+        let read = |run: &std::path::Path| {
+            let file = TensorFile::read(&run.join("checkpoint.safetensors")).unwrap();
+            let tensors = file.tensors.into_iter();
+            tensors
+                .map(|t| (t.name, t.values.to_f64()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(read(&run), read(&plain), "{name}");
+        // A run that goes on doesn't ask the clock.
+        let mut experiment = retrograd::train::experiment_of(&run).unwrap();
+        experiment.train.epochs = 2;
+        let mut task = NetworkTask::new(&experiment).unwrap();
+        let mut never = || -> f64 { panic!("asked") };
+        Session::new(experiment)
+            .placed_by_time(vec![Placement::Cpu, gpu.clone()])
+            .timed_by(&mut never)
+            .resuming(&run)
+            .fit(&mut task)
+            .unwrap();
+    }
+    for text in [
+        "cpu",
+        "native gpu:auto",
+        "hybrid mixed compressed gpu:a, b: c",
+    ] {
+        assert_eq!(Placement::parse(text).unwrap().to_text(), text);
+    }
+    for text in ["gpu", "slow gpu:0", ""] {
+        assert!(Placement::parse(text).is_err(), "{text}");
     }
 }

@@ -38,6 +38,8 @@ mod trainer;
 mod verifier;
 
 pub use batch::{AutoBatch, auto_batch};
+#[doc(hidden)]
+pub use device::GpuEvent;
 pub use device::{AdapterDescription, Choice, Counters, Gpu};
 pub use network::GpuNetwork;
 pub use optimizer::{GpuAdam, GpuOptimizer};

@@ -189,7 +189,7 @@ impl Updater<'_> {
 }
 
 /// Ranges that follow one another as one.
-fn joined(ranges: &[Range<usize>]) -> Vec<Range<usize>> {
+pub(super) fn joined(ranges: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut sorted = ranges.to_vec();
     sorted.sort_by_key(|range| range.start);
     let mut all: Vec<Range<usize>> = Vec::new();

@@ -8,6 +8,7 @@ use half::f16;
 
 use super::device::{Gpu, storage_usage};
 use super::extent::Extent;
+use super::hybrid::Landings;
 use super::kernels::COMPRESS;
 use super::layer::groups;
 use super::native::norm_room;
@@ -52,6 +53,8 @@ pub struct GpuNetwork<M: Recorded = Network> {
     pub(crate) status: Status,
     /// Batches on their way to the device.
     pub(crate) ring: Ring,
+    /// Gradients on their way back.
+    pub(super) landings: Landings,
     /// What the input's gradient was multiplied by.
     pub(crate) input_scale: f32,
     /// Activations on their way, where they have 16 bits.
@@ -117,7 +120,7 @@ impl<M: Recorded> GpuNetwork<M> {
         check_len("parameters", params.len(), len)?;
         let mut usage = storage_usage();
         if gpu.mapped {
-            usage |= wgpu::BufferUsages::MAP_READ;
+            usage |= wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::MAP_WRITE;
         }
         let part = |label: &str| -> Result<Part> {
             let bytes = 4 * len as u64;
@@ -127,7 +130,7 @@ impl<M: Recorded> GpuNetwork<M> {
         if len > 0 {
             gpu.write(&device_params.buffer, 0, bytemuck::cast_slice(params));
         }
-        let fixed = fixed_parts(gpu, own.layers_of());
+        let fixed = fixed_parts(gpu, own.layers_of())?;
         let halves = match scale {
             Some(_) => {
                 let words = len.div_ceil(2);
@@ -138,6 +141,7 @@ impl<M: Recorded> GpuNetwork<M> {
         Ok(GpuNetwork {
             halves,
             ring: Ring::default(),
+            landings: Landings::default(),
             input_scale: 1.0,
             scratch: Vec::new(),
             norms: Part::whole(&gpu.model_floats("norms", norm_room(own.layout()))?),

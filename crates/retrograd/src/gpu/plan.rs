@@ -128,12 +128,13 @@ pub(crate) fn record_of(place: &Place, index: usize) -> Result<&dyn Record> {
 }
 
 /// Every layer's fixed numbers on the device.
-pub(crate) fn fixed_parts(gpu: &Gpu, layers: Layers<'_>) -> Vec<Part> {
+pub(crate) fn fixed_parts(gpu: &Gpu, layers: Layers<'_>) -> Result<Vec<Part>> {
     let part = |place: &Place| {
         let mut numbers = place.layer.record().map_or_else(Vec::new, Record::fixed);
         numbers.resize(numbers.len().max(4), 0.0);
         let bytes = bytemuck::cast_slice(&numbers);
-        Part::whole(&gpu.constant("fixed", bytes, storage_usage()))
+        let buffer = gpu.constant("fixed", bytes, storage_usage())?;
+        Ok(Part::whole(&buffer))
     };
     layers.places.iter().map(part).collect()
 }

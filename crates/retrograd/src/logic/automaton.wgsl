@@ -336,7 +336,7 @@ fn gate_prices(
     @builtin(local_invocation_index) lane: u32,
 ) {
     var own = vec4<f32>();
-    for (var gate = lane; gate < GATES; gate += 64u) {
+    for (var gate = lane; gate < sizes.end; gate += 64u) {
         own.x += activity(gate);
     }
     let all = sum_lanes(lane, own).x;

@@ -292,8 +292,11 @@ impl Record for Automaton {
             return Ok(());
         }
         let softmax = &io.saved[SOFTMAX];
-        let all = ("gate_prices", 1);
-        self.run(recording, io, all, At::default(), &[softmax, losses])?;
+        let all = At {
+            gates: [0, self.gates],
+            ..At::default()
+        };
+        self.run(recording, io, ("gate_prices", 1), all, &[softmax, losses])?;
         for range in io.layout.trainable() {
             let gates = [range.start, range.end].map(|at| at / GATES);
             let at = At {

@@ -6,7 +6,7 @@ use super::{Clip, Example};
 use crate::loss_image::ImageLoss;
 use crate::optim::Optimizer;
 use crate::verify::Device;
-use crate::{Error, Loss, Model, Pass, Result};
+use crate::{Error, Loss, Model, Pass, Reported, Result};
 
 /// Where a run computes its steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +25,61 @@ pub enum Placement {
         /// Hybrid: gradients come back as 16-bit floats, with error feedback.
         compress: bool,
     },
+}
+
+impl Placement {
+    /// In one line, as `train.device` of an experiment keeps it: `cpu`, or `native gpu:ADAPTER` with what
+    /// was asked for beside it.
+    pub fn to_text(&self) -> String {
+        let Placement::Gpu {
+            adapter,
+            mode,
+            precision,
+            compress,
+        } = self
+        else {
+            return "cpu".into();
+        };
+        let mode = match mode {
+            Mode::Native => "native",
+            Mode::Hybrid => "hybrid",
+        };
+        let precision = match precision {
+            Precision::F32 => "",
+            Precision::Mixed => " mixed",
+        };
+        let compress = if *compress { " compressed" } else { "" };
+        format!("{mode}{precision}{compress} gpu:{adapter}")
+    }
+
+    /// The same, read back.
+    pub fn parse(text: &str) -> Result<Self> {
+        if text == "cpu" {
+            return Ok(Placement::Cpu);
+        }
+        let wrong = || {
+            let needed = "cpu, or native, hybrid, mixed or compressed before gpu:ADAPTER";
+            Error::invalid("train.device", text, needed)
+        };
+        let (words, adapter) = text.split_once("gpu:").ok_or_else(wrong)?;
+        let mut placement = (Mode::Native, Precision::F32, false);
+        for word in words.split_whitespace() {
+            match word {
+                "native" => placement.0 = Mode::Native,
+                "hybrid" => placement.0 = Mode::Hybrid,
+                "mixed" => placement.1 = Precision::Mixed,
+                "compressed" => placement.2 = true,
+                _ => return Err(wrong()),
+            }
+        }
+        let (mode, precision, compress) = placement;
+        Ok(Placement::Gpu {
+            adapter: adapter.into(),
+            mode,
+            precision,
+            compress,
+        })
+    }
 }
 
 /// What a GPU does of a step.
@@ -142,6 +197,31 @@ pub trait Accelerator<M: Model> {
         pass: &Pass,
         grads: &mut [f32],
     ) -> Result<f64>;
+
+    /// The same, told piece by piece as it arrives: of every range once, after the loss is known, and not
+    /// at all where that is not finite. Parameters that are changed when a range is told are those of the
+    /// next gradient. `known` says that the parameters are as the last call left them.
+    fn gradient_in_pieces(
+        &mut self,
+        params: Reported<'_, f32>,
+        known: bool,
+        loss: Loss,
+        example: &Example<M>,
+        pass: &Pass,
+        grads: &mut [f32],
+    ) -> Result<f64>;
+
+    /// Begins a gradient at these parameters, and returns while it is computed.
+    fn begin_gradient(
+        &mut self,
+        params: &[f32],
+        loss: Loss,
+        example: &Example<M>,
+        pass: &Pass,
+    ) -> Result<()>;
+
+    /// The loss and the gradient that were begun.
+    fn finish_gradient(&mut self, grads: &mut [f32]) -> Result<f64>;
 
     /// A whole step, without waiting, or one of the batches that are accumulated in it. Returns the
     /// losses that have arrived; where one of them did not update and such steps are not to be left out,

@@ -5,6 +5,8 @@
 //! optimizer, evaluation. An [`Experiment`] file describes a run.
 
 mod accelerator;
+mod arriving;
+mod auto;
 mod checkpoint;
 mod digests;
 mod event;
@@ -33,6 +35,7 @@ pub use accelerator::{
     Accelerator, Arrived, Carried, CarriedScale, MicroBatch, Mode, Placement, Precision, Start,
     Updating,
 };
+pub use auto::Clock;
 pub use checkpoint::{Metadata, load_weights, save_weights};
 pub use digests::{CONTRACT, Compared, Digests, Recorded};
 pub use event::{Event, Observer, Quiet, Record, Source, Summary};

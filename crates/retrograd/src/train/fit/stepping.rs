@@ -36,6 +36,7 @@ impl<T: Task> Fit<'_, T> {
 
     /// What computes steps elsewhere goes on from the parameters that are here.
     pub(super) fn restart_accelerator(&mut self) -> Result<()> {
+        self.stepper.restart_pipeline();
         if let Some(accelerator) = &mut self.accelerator {
             self.carried = accelerator.carried()?;
             let start = Start {
@@ -60,10 +61,7 @@ impl<T: Task> Fit<'_, T> {
         self.lr = self.rate(first, per_epoch);
         let of_step = |index| MicroBatch { index, of: batches };
         let [share, _] = of_step(0).shares(loss);
-        let clip = Clip {
-            element: spec.clip_element,
-            norm: spec.clip,
-        };
+        let clip = self.clip();
         let updating = Updating {
             clip: &clip,
             lr: self.lr,
@@ -79,10 +77,19 @@ impl<T: Task> Fit<'_, T> {
             }
             return Ok(());
         }
-        if spec.fused_updates {
-            let pass = Pass::training(key.step(first));
+        let pass = Pass::training(key.step(first));
+        if mode == Some(Mode::Hybrid) && self.shards.is_none() && batches == 1 {
+            if spec.pipeline > 0 {
+                return self.pipelined_step(loss, &pass, &clip);
+            }
+            if self.stepper.steps_in_pieces(self.task.model(), &clip) {
+                return self.arriving_step(loss, &pass, &clip);
+            }
+        }
+        if spec.fused_updates && mode.is_none() {
             return self.fused_step(loss, &pass, &clip);
         }
+        self.apply_pending(&clip)?;
         let mut value = 0.0;
         for i in 0..batches {
             let step = first + i;
@@ -90,9 +97,7 @@ impl<T: Task> Fit<'_, T> {
                 value += self.shard_gradients(loss, key, step, share, i > 0)? / batches as f64;
                 continue;
             }
-            let start = Instant::now();
-            self.task.batch(step, &mut self.example)?;
-            self.progress.loading += start.elapsed().as_secs_f64();
+            self.load(step)?;
             let example = self.example.as_ref().expect("a task gives a batch");
             let pass = Pass::training(key.step(step));
             let stepper = &mut self.stepper;
@@ -140,10 +145,7 @@ impl<T: Task> Fit<'_, T> {
         micro: MicroBatch,
         updating: &Updating<'_>,
     ) -> Result<(), StepError> {
-        let start = Instant::now();
-        self.task
-            .batch(self.progress.step + micro.index, &mut self.example)?;
-        self.progress.loading += start.elapsed().as_secs_f64();
+        self.load(self.progress.step + micro.index)?;
         let example = self.example.as_ref().expect("a task gives a batch");
         let accelerator = self.accelerator.as_mut().expect("in native mode");
         let arrived = accelerator.step(loss, example, pass, micro, updating)?;
@@ -204,22 +206,14 @@ impl<T: Task> Fit<'_, T> {
         pass: &Pass,
         clip: &Clip,
     ) -> Result<(), StepError> {
-        let start = Instant::now();
-        self.task.batch(self.progress.step, &mut self.example)?;
-        self.progress.loading += start.elapsed().as_secs_f64();
+        self.load(self.progress.step)?;
         let example = self.example.as_ref().expect("a task gives a batch");
         let lesson = Lesson::new(loss, example, pass);
         let (stepper, model) = (&mut self.stepper, self.task.model());
         let Stepped { loss, penalty } =
             stepper.fused_step(model, &lesson, clip, self.lr, &mut ())?;
         self.task.model_mut().absorb(stepper.tape());
-        self.progress.step += 1;
-        self.progress.loss_sum += loss + penalty;
-        self.progress.loss_count += 1;
-        self.observer.event(Event::Step {
-            step: self.progress.step,
-            loss: loss + penalty,
-        });
+        self.stepped(loss + penalty);
         Ok(())
     }
 
@@ -252,6 +246,10 @@ impl<T: Task> Fit<'_, T> {
 
     /// Brings the state back from where steps are computed.
     pub(super) fn sync(&mut self) -> Result<()> {
+        let clip = self.clip();
+        if let Err(error) = self.apply_pending(&clip) {
+            return self.not_finite(error);
+        }
         let Some(mut accelerator) = self.accelerator.take() else {
             return Ok(());
         };
@@ -285,6 +283,7 @@ impl<T: Task> Fit<'_, T> {
             let per_epoch = self.task.steps_per_epoch().max(1);
             self.progress.step += self.spec.accumulate.min(per_epoch - step % per_epoch);
             self.progress.skipped += 1;
+            self.stepper.restart_pipeline();
             self.observer.event(Event::Skipped {
                 step,
                 tensor: &bad.tensor,
