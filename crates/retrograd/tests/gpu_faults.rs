@@ -107,7 +107,7 @@ fn a_batch_beyond_a_binding_says_how_much_smaller_one_would_fit() {
 
 #[test]
 fn a_graph_beyond_a_binding_is_refused_with_what_would_fit() {
-    let gpu = Gpu::open_limited(&Choice::Auto, 16 * 1024).unwrap();
+    let gpu = Gpu::open_limited(&Choice::Auto, 32 * 1024).unwrap();
     let spec = r#"{"features":4,"layers":[{"kind":"gcn","out":3}]}"#;
     let network = GraphNetwork::new(&serde_json::from_str(spec).unwrap()).unwrap();
     let nodes = 3000;

@@ -19,6 +19,7 @@ pub(crate) mod device;
 pub(crate) mod extent;
 mod hybrid;
 pub(crate) mod kernels;
+mod landing;
 pub(crate) mod layer;
 mod loss_image;
 mod native;

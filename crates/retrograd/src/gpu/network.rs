@@ -8,8 +8,8 @@ use half::f16;
 
 use super::device::{Gpu, storage_usage};
 use super::extent::Extent;
-use super::hybrid::Landings;
 use super::kernels::COMPRESS;
+use super::landing::Landings;
 use super::layer::groups;
 use super::native::norm_room;
 use super::optimizer::StepConstants;

@@ -14,7 +14,7 @@ const WARM: u64 = 2;
 const TIMED: u64 = 5;
 
 /// A clock in seconds; tests have their own.
-pub type Clock<'a> = &'a mut dyn FnMut() -> f64;
+pub type Clock<'a> = &'a mut (dyn FnMut() -> f64 + Send);
 
 /// The fastest of some places, and a line that says why. The first is taken where none can be timed; it is
 /// an error where that one fails.
