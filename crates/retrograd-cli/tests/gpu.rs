@@ -192,6 +192,155 @@ fn a_step_that_is_not_finite_is_named_rightly_wherever_it_runs() {
     }
 }
 
+/// Four batches a step, and what is left at the end of an epoch of ten: as on the CPU, dropout and all.
+#[test]
+fn accumulated_batches_train_alike_wherever_they_are_added() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    experiment(folder, TRAIN);
+    train(folder, &["test.toml", "--out", "alone"]);
+    experiment(folder, &format!("{TRAIN}\naccumulate = 4"));
+    for (out, device) in MODES {
+        train(folder, &[&["test.toml", "--out", out], device].concat());
+        let moved = difference(&folder.join("cpu"), &folder.join(out));
+        // Three updates in an epoch.
+        assert!(moved <= rounding(12), "{out}: {moved:e}");
+        let steps = |run: &str| {
+            let path = folder.join(run).join("checkpoint.safetensors");
+            TensorFile::read(&path).unwrap().metadata["optimizer_steps"].clone()
+        };
+        assert_eq!(steps(out), "12", "{out}");
+        // Resumed between epochs.
+        let resumed = format!("{out}-resumed");
+        let first = ["test.toml", "--out", &resumed, "--epochs", "2"];
+        train(folder, &[&first, device].concat());
+        train(
+            folder,
+            &[&["--resume", &resumed, "--epochs", "4"], device].concat(),
+        );
+        let [straight, resumed] = [out, &resumed].map(|run| state(&folder.join(run)));
+        assert_eq!(straight, resumed, "{out}");
+    }
+    let without = difference(&folder.join("cpu"), &folder.join("alone"));
+    assert!(without > 10.0 * rounding(12), "{without:e}");
+    // The step that is blamed is counted in batches.
+    experiment(
+        folder,
+        "optimizer = { kind = \"sgd\", lr = 1e30 }\nepochs = 4\naccumulate = 4",
+    );
+    for (out, device) in MODES {
+        let out = format!("bad-{out}");
+        let all = [&["train", "test.toml", "--out", &out], device].concat();
+        let (code, _, stderr) = run(folder, &all);
+        assert_eq!(code, 2, "{stderr}");
+        let step = "step 4: the loss is not finite";
+        assert!(stderr.contains(step), "{out}: {stderr}");
+    }
+}
+
+/// The recurrence of a pipeline is the CPU's, whoever computes its gradients; what it leaves in flight is
+/// in its checkpoints.
+#[test]
+fn a_pipeline_trains_alike_on_the_cpu_and_hybrid_and_goes_on_to_the_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    experiment(folder, TRAIN);
+    train(folder, &["test.toml", "--out", "plain"]);
+    for more in ["", "\naccumulate = 3", "\nclip = 0.5"] {
+        experiment(folder, &format!("{TRAIN}\npipeline = 1{more}"));
+        let name = |out: &str| format!("{out}-{}", more.len());
+        for (out, device) in &MODES[..2] {
+            let out = name(out);
+            train(folder, &[&["test.toml", "--out", &out], *device].concat());
+            let moved = difference(&folder.join(name("cpu")), &folder.join(&out));
+            assert!(moved <= rounding(40), "{out}: {moved:e}");
+            let resumed = format!("{out}-resumed");
+            let first = ["test.toml", "--out", &resumed, "--epochs", "2"];
+            train(folder, &[&first, *device].concat());
+            let on = ["--resume", &resumed, "--epochs", "4"];
+            train(folder, &[&on, *device].concat());
+            let [straight, resumed] = [&out, &resumed].map(|run| state(&folder.join(run)));
+            assert_eq!(straight, resumed, "{out}");
+        }
+        // Steps of another recurrence than the plain one, by far.
+        let piped = state(&folder.join(name("cpu")));
+        let plain = state(&folder.join("plain"));
+        let apart = plain.iter().map(|(name, values)| {
+            let other = &piped.iter().find(|(n, _)| n == name).unwrap().1;
+            let pairs = values.iter().zip(other);
+            pairs.fold(0.0_f64, |most, (a, b)| (a - b).abs().max(most))
+        });
+        assert!(apart.fold(0.0, f64::max) > 10.0 * rounding(40));
+    }
+    let all = ["train", "test.toml", "--out", "native", "--device", "gpu"];
+    let (code, _, stderr) = run(folder, &all);
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("train.pipeline"), "{stderr}");
+}
+
+/// The faster device is said, written into the run, and kept by a run that goes on.
+#[test]
+fn the_faster_device_is_said_and_kept_in_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    experiment(folder, TRAIN);
+    let (stdout, stderr) = train(folder, &["test.toml", "--out", "run", "--device", "auto"]);
+    let said = format!("{stdout}{stderr}");
+    assert!(said.contains("--device auto: "), "{said}");
+    let text = std::fs::read_to_string(folder.join("run").join("experiment.toml")).unwrap();
+    let kept = text.lines().find(|line| line.starts_with("device = "));
+    let kept = kept.unwrap().to_string();
+    assert!(
+        kept.contains("cpu") || kept.contains("native gpu:auto"),
+        "{kept}"
+    );
+    // Whatever it was: a resumed run is placed where the file says.
+    let moved = text.replace(&kept, "device = \"hybrid gpu:auto\"");
+    std::fs::write(folder.join("run").join("experiment.toml"), moved).unwrap();
+    train(folder, &["--resume", "run", "--epochs", "5"]);
+    let report = std::fs::read_to_string(folder.join("run").join("report.html")).unwrap();
+    assert!(report.contains("hybrid"), "the report names the device");
+    // And one that is placed by hand is not timed.
+    let (stdout, stderr) = train(
+        folder,
+        &["--resume", "run", "--epochs", "6", "--device", "cpu"],
+    );
+    assert!(!format!("{stdout}{stderr}").contains("--device auto"));
+}
+
+/// A price on gates has kernels of its own on the device, and is the CPU's in hybrid mode.
+#[test]
+fn an_automaton_with_a_price_on_gates_trains_alike_wherever_it_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let write = |more: &str| {
+        let text = FAMILIES[2].1.replace("[data]", &format!("{more}\n[data]"));
+        let text = format!("name = \"test\"\n{text}");
+        std::fs::write(folder.join("test.toml"), text).unwrap();
+    };
+    // Gates that have not made up their minds, which a price can move.
+    let open = "pass_logit = 1.0";
+    write(open);
+    train(folder, &["test.toml", "--out", "free"]);
+    write(&format!("{open}\ngate_penalty = 0.5"));
+    // Logits of order 1 and some 2⁸ operations, at each of 6 steps.
+    let bound = 2.0 * rounding(6);
+    for (out, device) in MODES {
+        train(folder, &[&["test.toml", "--out", out], device].concat());
+        let moved = difference(&folder.join("cpu"), &folder.join(out));
+        assert!(moved <= bound, "{out}: {moved:e}");
+        let loss = |run: &str| {
+            let text = std::fs::read_to_string(folder.join(run).join("summary.json")).unwrap();
+            let summary: serde_json::Value = serde_json::from_str(&text).unwrap();
+            summary["train_loss"].as_f64().unwrap()
+        };
+        let [here, there] = ["cpu", out].map(loss);
+        assert!((here - there).abs() <= bound * here, "{here} {there}");
+    }
+    let without = difference(&folder.join("cpu"), &folder.join("free"));
+    assert!(without > 10.0 * bound, "{without:e}");
+}
+
 /// A KAN of two layers on two moons; `more` is added to its `[model]`.
 fn kan(folder: &Path, more: &str) {
     let text = format!(
@@ -365,6 +514,74 @@ fn every_family_trains_native_and_hybrid_and_moves_between_devices() {
         train(folder, &["test.toml", "--out", "short", "--epochs", "5"]);
         let step = difference(&folder.join("cpu"), &folder.join("short"));
         assert!(step > 4.0 * bound, "{name}: a step moves by {step:e}");
+    }
+}
+
+/// From the CPU to hybrid to native steps and back, under every optimizer that all three have, in every
+/// family. Adam has an ε that makes its step a smooth function of the gradient, as wide as SGD's is: with the
+/// usual one the sign of an element whose gradient is rounding would decide.
+#[test]
+fn checkpoints_move_between_devices_under_every_optimizer_in_every_family() {
+    let more = [
+        (
+            "network",
+            "[model]\nfamily = \"network\"\nlayers = [{ kind = \"dense\", out = 8 }, { kind = \"tanh\" }, \
+             { kind = \"dropout\", p = 0.1 }, { kind = \"dense\", out = 2 }]\n\
+             [data]\ngenerate = { name = \"two_moons\", samples = 40 }\n[train]\nbatch = 16\nepochs = 6\n\
+             optimizer = { kind = \"sgd\", lr = 0.05, momentum = 0.9 }\n",
+        ),
+        (
+            "kan",
+            "[model]\nfamily = \"kan\"\nsizes = [2, 4, 2]\nrange = [-2.0, 2.0]\n\
+             [data]\ngenerate = { name = \"two_moons\", samples = 40 }\n[train]\nbatch = 16\nepochs = 6\n\
+             optimizer = { kind = \"sgd\", lr = 0.05, momentum = 0.9 }\n",
+        ),
+        (
+            "denoise",
+            "[model]\nfamily = \"denoise\"\nlayers = [\n\
+             { kind = \"conv2d\", out = 4, kernel = 3, padding = 1 },\n{ kind = \"silu\" },\n\
+             { kind = \"conv2d\", out = 1, kernel = 3, padding = 1 },\n]\n\
+             [data]\nmethod = \"supervised\"\npatch = 16\nsteps_per_epoch = 2\n\
+             generate = { kind = \"photograph\", count = 2, width = 32, height = 32, sigma = 25.0 }\n\
+             [train]\nbatch = 4\nepochs = 6\n\
+             optimizer = { kind = \"sgd\", lr = 0.05, momentum = 0.9 }\n",
+        ),
+    ];
+    let sgd = "kind = \"sgd\", lr = 0.05, momentum = 0.9";
+    for (name, experiment) in more.iter().chain(&FAMILIES) {
+        let experiment = experiment.replace("lr = 0.02", "lr = 0.05");
+        for optimizer in [
+            sgd,
+            "kind = \"adam\", lr = 0.05, eps = 0.1",
+            "kind = \"adamw\", lr = 0.05, eps = 0.1",
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let folder = folder.path();
+            assert!(experiment.contains(sgd), "{name}");
+            let text = experiment.replace(sgd, optimizer);
+            let text = format!("name = \"{name}\"\n{text}");
+            std::fs::write(folder.join("test.toml"), text).unwrap();
+            train(folder, &["test.toml", "--out", "cpu"]);
+            train(folder, &["test.toml", "--out", "moved", "--epochs", "2"]);
+            for (epochs, device) in [
+                ("3", &["--device", "gpu", "--mode", "hybrid"][..]),
+                ("5", &["--device", "gpu", "--mode", "native"]),
+                ("6", &["--device", "cpu"]),
+            ] {
+                let on = ["--resume", "moved", "--epochs", epochs];
+                train(folder, &[&on, device].concat());
+            }
+            // As above, with up to 18 steps.
+            let bound = 18.0 * 10.0 * 16.0 * 16.0 * 2.0_f64.powi(-24);
+            let [here, there] = ["cpu", "moved"].map(|run| folder.join(run));
+            let moved = difference(&here, &there);
+            assert!(moved <= bound, "{name} {optimizer}: {moved:e}, {bound:e}");
+            let steps = |run: &Path| {
+                let file = TensorFile::read(&run.join("checkpoint.safetensors")).unwrap();
+                file.metadata["optimizer_steps"].clone()
+            };
+            assert_eq!(steps(&here), steps(&there), "{name} {optimizer}");
+        }
     }
 }
 

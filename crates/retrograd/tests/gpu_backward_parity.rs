@@ -4,14 +4,17 @@
 
 mod gpu_helper;
 
+use std::sync::Arc;
+
 use gpu_helper::{
-    ByParts, assert_parity, batch, gpu, kan, kan_layer, key, network_of, parts, target,
+    ByParts, assert_parity, batch, gpu, gradients_only, kan, kan_layer, key, network_of, parts,
+    target,
 };
-use retrograd::gpu::{GpuNetwork, LossScale};
+use retrograd::gpu::{Choice, Gpu, GpuNetwork, LossScale};
 use retrograd::layer::dense::DenseSpec;
 use retrograd::network::{LayerSpec, Network, NetworkSpec};
 use retrograd::verify::precision::{Bounds, SamplePlan, sample};
-use retrograd::verify::{Device, Granted, Subject};
+use retrograd::verify::{Device, Granted, Subject, check_on};
 use retrograd::{Grads, Loss, Model, Pass};
 
 #[test]
@@ -210,6 +213,20 @@ fn test_gpu_backward_spline_order_2_regression() {
     // A derivative written for cubic splines alone was wrong here: inputs in every interval.
     let network = kan(&[1, 3], 2);
     assert_parity("degree 2", &network, 40, &mut parts(&network));
+    // Without the splines' share of d_x this would not pass.
+    let params = network.init(3);
+    let without = GpuNetwork::new(&without_splines(), &network, &params).unwrap();
+    let (x, t) = (batch(&network, 40), target(&network, 40));
+    let subject = Subject::new("degree 2", &network, &params, &x, &t, Loss::Mse).unwrap();
+    let report = check_on(&subject, &mut ByParts(without), &gradients_only()).unwrap();
+    assert!(!report.passed(), "{}", report.table());
+}
+
+/// A device whose kernels leave the splines out of the input's gradient.
+fn without_splines() -> Arc<Gpu> {
+    let from = "fn slopes_at(row: u32, i: u32, m: u32) -> vec4<f32> {";
+    let to = format!("{from}\n    if (BASES > 0u) {{ return vec4<f32>(); }}");
+    Gpu::open_mutated(&Choice::Auto, from, &to).unwrap()
 }
 
 #[test]
@@ -276,12 +293,37 @@ fn test_gpu_backward_wide_layer() {
 #[test]
 fn test_gpu_backward_zero_grad_output() {
     let network = kan(&[3, 5, 2], 3);
-    let mut on_gpu = parts(&network).0;
+    // Base functions of weight 0: what reaches the input comes through splines.
+    let mut params = network.init(3);
+    for tensor in network.layout().tensors() {
+        if tensor.name.contains("base") {
+            params[tensor.range()].fill(0.0);
+        }
+    }
     let x = batch(&network, 8);
-    on_gpu
-        .forward_batch_training(&x, &Pass::training(key()))
-        .unwrap();
-    on_gpu.backward_batch(&[1.0; 16]).unwrap();
+    let backward = |gpu: &Arc<Gpu>, d_y: &[f32]| -> (GpuNetwork, Vec<f32>) {
+        let mut on_gpu = GpuNetwork::new(gpu, &network, &params).unwrap();
+        on_gpu
+            .forward_batch_training(&x, &Pass::training(key()))
+            .unwrap();
+        on_gpu.backward_batch(d_y).unwrap();
+        let d_x = on_gpu.input_gradient().unwrap();
+        (on_gpu, d_x)
+    };
+    // A gradient of 0 for every other sample: nothing reaches it, and something reaches the others.
+    let every_other: Vec<f32> = (0..16)
+        .map(|j| f32::from(u8::from(j / 2 % 2 == 0)))
+        .collect();
+    let reached = |d_x: &[f32]| -> Vec<bool> {
+        let rows = d_x.chunks_exact(3);
+        rows.map(|row| row.iter().any(|&d| d != 0.0)).collect()
+    };
+    let alternating: Vec<bool> = (0..8).map(|n| n % 2 == 0).collect();
+    let (mut on_gpu, d_x) = backward(&gpu(), &every_other);
+    assert_eq!(reached(&d_x), alternating);
+    // Without the splines' share nothing would.
+    let (_, without) = backward(&without_splines(), &every_other);
+    assert_ne!(reached(&without), alternating);
     on_gpu.backward_batch(&[0.0; 16]).unwrap();
     assert!(on_gpu.gradients().unwrap().iter().all(|&g| g == 0.0));
     assert!(on_gpu.input_gradient().unwrap().iter().all(|&g| g == 0.0));

@@ -14,7 +14,10 @@ use retrograd::network::{LayerSpec, Network, NetworkSpec};
 use retrograd::optim::{Optimizer, OptimizerSpec};
 use retrograd::rng::Key;
 use retrograd::train::Clip;
-use retrograd::verify::{Bundle, Options, Subject, against_on, check_on};
+use retrograd::verify::{
+    Bundle, BundleOptimizer, Device, Evaluation, Granted, Link, Options, Subject, Trajectory,
+    against_on, check_on,
+};
 use retrograd::{Loss, Model, Target};
 
 #[test]
@@ -46,6 +49,63 @@ fn test_train_step_parity() {
     let subject = Subject::new("steps", &network, &params, &x, &t, Loss::Mse).unwrap();
     let report = check_on(&subject, &mut GpuVerifier::new(&gpu()), &Options::default()).unwrap();
     assert!(report.passed(), "{}{}", report.table(), report.summary());
+    // The same with the optimizer on the CPU.
+    let mut hybrid = Hybrid(GpuVerifier::new(&gpu()), 1.0);
+    let report = check_on(&subject, &mut hybrid, &Options::default()).unwrap();
+    assert!(report.passed(), "{}{}", report.table(), report.summary());
+    // That has power: a step at half the rate does not pass.
+    let mut slow = Hybrid(GpuVerifier::new(&gpu()), 0.5);
+    let report = check_on(&subject, &mut slow, &Options::default()).unwrap();
+    assert!(!report.passed(), "{}", report.table());
+}
+
+/// The device with trajectories of hybrid steps, at a share of the rate.
+struct Hybrid(GpuVerifier, f64);
+
+impl Device<Network> for Hybrid {
+    fn link(&self) -> Link {
+        Device::<Network>::link(&self.0)
+    }
+
+    fn granted(&self) -> &'static Granted {
+        Device::<Network>::granted(&self.0)
+    }
+
+    fn evaluate(&mut self, subject: &Subject<'_, Network>) -> retrograd::Result<Evaluation<f64>> {
+        self.0.evaluate(subject)
+    }
+
+    fn trajectory(
+        &mut self,
+        subject: &Subject<'_, Network>,
+        optimizer: &BundleOptimizer,
+        steps: usize,
+    ) -> retrograd::Result<Trajectory<f64>> {
+        let narrow = |v: &[f64]| -> Vec<f32> { v.iter().map(|&v| v as f32).collect() };
+        let wide = |v: &[f32]| -> Vec<f64> { v.iter().map(|&v| f64::from(v)).collect() };
+        let (params, x) = (narrow(&subject.params), narrow(&subject.input));
+        let target: Target<f32> = subject.target.cast();
+        let mut on_gpu = GpuNetwork::new(&gpu(), subject.model, &params)?;
+        let mut on_cpu = Optimizer::new(optimizer.spec, params.len());
+        let options = GpuTrainOptions {
+            lr: Some(self.1 * optimizer.spec.lr()),
+            clip: Clip {
+                norm: optimizer.clip,
+                element: optimizer.clip_element,
+            },
+            key: subject.pass.key,
+            ..Default::default()
+        };
+        let mut taken = Trajectory::default();
+        for _ in 0..steps {
+            let loss = subject.loss;
+            let value = on_gpu.train_step_with_options(&x, &target, loss, &mut on_cpu, &options)?;
+            taken.losses.push(value);
+            taken.grads.push(wide(&on_gpu.gradients()?));
+        }
+        taken.params = wide(on_gpu.sync_weights_to_cpu()?);
+        Ok(taken)
+    }
 }
 
 /// Every layer kind and option that bundles don't hold, and every loss.

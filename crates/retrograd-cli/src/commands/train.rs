@@ -79,8 +79,10 @@ pub struct TrainArgs {
     /// Where steps are computed: cpu, gpu, or gpu:N or gpu:NAME for an adapter of `devices`; several
     /// adapters share every batch as gpu:N,M or gpu:all. Of processes on one machine, gpu gives each
     /// an adapter of its own.
-    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = parse_device)]
-    device: DeviceArg,
+    /// auto times a few steps on the CPU and on the GPU and takes the faster; the run keeps it. Where
+    /// nothing is said: the CPU, or what the run that goes on was placed on by auto.
+    #[arg(long, value_name = "DEVICE", value_parser = parse_train_device)]
+    device: Option<TrainDevice>,
     /// What a GPU does: native, whole steps; hybrid, gradients for the CPU's optimizer.
     /// Native by default.
     #[arg(long, value_name = "MODE")]
@@ -117,6 +119,21 @@ pub struct TrainArgs {
     show_plan: bool,
     #[command(flatten)]
     threads: super::Threads,
+}
+
+/// Where a run is trained.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TrainDevice {
+    /// Where steps are faster.
+    Auto,
+    On(DeviceArg),
+}
+
+fn parse_train_device(text: &str) -> std::result::Result<TrainDevice, String> {
+    match text {
+        "auto" => Ok(TrainDevice::Auto),
+        _ => parse_device(text).map(TrainDevice::On),
+    }
 }
 
 /// `cpu`, or the adapter after `gpu:`.
@@ -211,6 +228,7 @@ pub fn run(args: TrainArgs) -> Result {
     let trainer = Trainer {
         family,
         placements,
+        by_time: args.device == Some(TrainDevice::Auto),
         group,
         verify: !args.no_verify,
         report: !args.no_report,
@@ -272,8 +290,14 @@ fn prepare(
         train.weights = Some(std::path::absolute(weights)?);
     }
     let family = Family::find(experiment.family())?;
-    let placements = placements(args, group.is_some())?;
-    let many = placements.len() > 1;
+    let mut placements = placements(args, group.is_some())?;
+    if let (None, Some(_), Some(kept)) = (&args.device, &args.resume, &experiment.train.device) {
+        placements = vec![Placement::parse(kept)?];
+    } else if let Some(TrainDevice::On(_)) = &args.device {
+        // What was found by timing no longer holds.
+        experiment.train.device = None;
+    }
+    let many = placements.len() > 1 && args.device != Some(TrainDevice::Auto);
     if many && (args.folds.is_some() || args.seeds.is_some()) {
         anyhow::bail!(
             "--device: got several adapters for many runs; start a command for each adapter"
@@ -284,7 +308,9 @@ fn prepare(
         Some(BatchArg::Samples(samples)) => experiment.train.batch = Some(samples),
         Some(BatchArg::Auto) => {
             let console = &mut Terminal::default();
-            let batch = family.auto_batch(&experiment, &placements[0], console)?;
+            // Of several places, the last is a GPU.
+            let place = placements.last().expect("there is one");
+            let batch = family.auto_batch(&experiment, place, console)?;
             experiment.train.batch = Some(batch);
         }
     }
@@ -296,6 +322,8 @@ pub(super) struct Trainer {
     family: &'static Family,
     /// Where steps are computed: one place, or several adapters that share them.
     placements: Vec<Placement>,
+    /// Whether the faster of them is taken.
+    by_time: bool,
     group: Option<&'static dyn Group>,
     verify: bool,
     report: bool,
@@ -337,8 +365,12 @@ impl Trainer {
             resume,
             added,
         };
-        let result = if let [placement] = &self.placements[..] {
+        let one = self.by_time || self.placements.len() == 1;
+        let result = if let ([placement, ..], true) = (&self.placements[..], one) {
             let mut session = self.session(&order, placement).observed_by(&mut progress);
+            if self.by_time {
+                session = session.placed_by_time(self.placements.clone());
+            }
             if let Some(group) = self.group {
                 session = session.in_group(group);
             }
@@ -448,7 +480,8 @@ fn adapters(asked: &str, _: bool) -> anyhow::Result<Vec<String>> {
 
 /// Where the steps are computed, and how.
 fn placements(args: &TrainArgs, joined: bool) -> anyhow::Result<Vec<Placement>> {
-    if let (Some(mode), DeviceArg::Cpu) = (args.mode, &args.device) {
+    let on_cpu = matches!(args.device, None | Some(TrainDevice::On(DeviceArg::Cpu)));
+    if let (Some(mode), true) = (args.mode, on_cpu) {
         let mode = match mode {
             ModeArg::Native => "native",
             ModeArg::Hybrid => "hybrid",
@@ -460,22 +493,28 @@ fn placements(args: &TrainArgs, joined: bool) -> anyhow::Result<Vec<Placement>> 
         Some(ModeArg::Hybrid) => Mode::Hybrid,
     };
     let precision = Precision::from(args.precision);
-    if precision == Precision::Mixed && args.device == DeviceArg::Cpu {
+    if precision == Precision::Mixed && on_cpu {
         anyhow::bail!("--precision: got mixed with --device cpu, needs --device gpu");
     }
-    if args.compress_gradients && (mode != Mode::Hybrid || args.device == DeviceArg::Cpu) {
+    if args.compress_gradients && (mode != Mode::Hybrid || on_cpu) {
         anyhow::bail!("--compress-gradients: needs --device gpu --mode hybrid");
     }
-    let DeviceArg::Gpu(asked) = &args.device else {
-        return Ok(vec![Placement::Cpu]);
-    };
     let placed = |adapter| Placement::Gpu {
         adapter,
         mode,
         precision,
         compress: args.compress_gradients,
     };
-    Ok(adapters(asked, joined)?.into_iter().map(placed).collect())
+    match &args.device {
+        None | Some(TrainDevice::On(DeviceArg::Cpu)) => Ok(vec![Placement::Cpu]),
+        Some(TrainDevice::On(DeviceArg::Gpu(asked))) => {
+            Ok(adapters(asked, joined)?.into_iter().map(placed).collect())
+        }
+        Some(TrainDevice::Auto) if joined => anyhow::bail!(
+            "--device: got auto for one of several processes, needs cpu or gpu: all take the same"
+        ),
+        Some(TrainDevice::Auto) => Ok(vec![Placement::Cpu, placed("auto".into())]),
+    }
 }
 
 /// `runs/NAME`, or the first of `runs/NAME-2`, … that isn't there yet.

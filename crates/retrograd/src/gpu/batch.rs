@@ -1,12 +1,17 @@
 //! A batch size from what the adapter can hold.
 
-use super::device::Gpu;
+use std::sync::Arc;
+
+use super::device::{Gpu, is_no_memory};
 use super::extent::Extent;
+use super::network::GpuNetwork;
+use super::optimizer::GpuOptimizer;
 use super::plan::{Measure, WIDEST};
-use super::precision::Precision;
+use super::precision::{LossScale, Precision};
 use crate::budget::free_main_memory;
 use crate::network::Network;
-use crate::{Error, Model, Result};
+use crate::optim::OptimizerSpec;
+use crate::{Error, Loss, Model, Result, Target};
 
 /// The steps that an epoch keeps: fewer and larger ones train worse than they are fast.
 const STEPS: usize = 16;
@@ -68,6 +73,42 @@ pub fn auto_batch(
         }
         (buffers, total)
     })
+}
+
+impl AutoBatch {
+    /// Makes a training step of this size, before a run depends on it. What is computed of a device's memory
+    /// is a guess: where it runs out, half the size is tried.
+    pub fn tried(
+        mut self,
+        gpu: &Arc<Gpu>,
+        network: &Network,
+        precision: Precision,
+    ) -> Result<Self> {
+        loop {
+            match try_step(gpu, network, precision, self.samples) {
+                Err(error) if self.samples > 1 && is_no_memory(&error) => {
+                    self.reason = format!("{} was tried: {error}", self.samples);
+                    self.bytes /= 2;
+                    self.samples /= 2;
+                }
+                tried => return tried.map(|()| self),
+            }
+        }
+    }
+}
+
+/// A native step with two vectors of state; what the numbers are doesn't matter.
+fn try_step(gpu: &Arc<Gpu>, network: &Network, precision: Precision, samples: usize) -> Result<()> {
+    let params = network.init(0);
+    let mut on_gpu = match precision {
+        Precision::F32 => GpuNetwork::new(gpu, network, &params)?,
+        Precision::Mixed => GpuNetwork::mixed(gpu, network, &params, LossScale::default())?,
+    };
+    let mut adam = GpuOptimizer::new(&on_gpu, OptimizerSpec::adam(1e-3))?;
+    let x = vec![0.0; samples * network.input_len()];
+    let target = Target::values(vec![0.0; samples * on_gpu.output_width()]);
+    on_gpu.train_step_gpu_native(&x, &target, Loss::Mse, &mut adam)?;
+    on_gpu.finish().map(|_| ())
 }
 
 struct Limits {

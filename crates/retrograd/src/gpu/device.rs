@@ -6,8 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use wgpu::util::DeviceExt;
-
 use super::kernels::Kernel;
 use crate::{Error, Result};
 
@@ -53,6 +51,8 @@ pub struct Counters {
     pub dispatches: u64,
     /// Times the CPU stood still until the device was done.
     pub waits: u64,
+    /// Times the CPU stood still for a part of a step while the device had more to do.
+    pub pauses: u64,
     /// Times the CPU was a whole ring of steps ahead and let the device catch up.
     pub throttles: u64,
     /// Buffers made to send batches through; they are used again and again.
@@ -61,6 +61,10 @@ pub struct Counters {
     pub bytes_up: u64,
     /// Bytes brought back.
     pub bytes_down: u64,
+    /// Bytes that the CPU copied on either way, as often as it did.
+    pub bytes_copied: u64,
+    /// Bytes of those that it read or wrote where the device's kernels do: nothing copies them again.
+    pub bytes_mapped: u64,
 }
 
 impl Counters {
@@ -70,10 +74,13 @@ impl Counters {
             submits: self.submits - earlier.submits,
             dispatches: self.dispatches - earlier.dispatches,
             waits: self.waits - earlier.waits,
+            pauses: self.pauses - earlier.pauses,
             throttles: self.throttles - earlier.throttles,
             staging_buffers: self.staging_buffers - earlier.staging_buffers,
             bytes_up: self.bytes_up - earlier.bytes_up,
             bytes_down: self.bytes_down - earlier.bytes_down,
+            bytes_copied: self.bytes_copied - earlier.bytes_copied,
+            bytes_mapped: self.bytes_mapped - earlier.bytes_mapped,
         }
     }
 }
@@ -83,14 +90,29 @@ pub(crate) struct Counting {
     pub submits: AtomicU64,
     pub dispatches: AtomicU64,
     pub waits: AtomicU64,
+    pub pauses: AtomicU64,
     pub throttles: AtomicU64,
     pub staging_buffers: AtomicU64,
     pub bytes_up: AtomicU64,
     pub bytes_down: AtomicU64,
+    pub bytes_copied: AtomicU64,
+    pub bytes_mapped: AtomicU64,
 }
 
 pub(crate) fn count(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
+}
+
+/// What happens in a hybrid step, in order, for tests: what it gains shows on devices of their own alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(hidden)]
+pub enum GpuEvent {
+    /// A group of layers was handed to the device.
+    Submitted(usize),
+    /// Its gradient is on the CPU.
+    Arrived(usize),
+    /// So many bytes of parameters were sent.
+    Sent(u64),
 }
 
 /// Which adapter to take.
@@ -135,8 +157,11 @@ pub struct Gpu {
     modules: Mutex<HashMap<(&'static str, bool), wgpu::ShaderModule>>,
     pipelines: Mutex<HashMap<PipelineKey, wgpu::ComputePipeline>>,
     trouble: Arc<Mutex<Option<Trouble>>>,
-    /// The largest buffer that is not refused; a limit only in tests.
+    /// The largest buffer that is not refused, and how many are made before one is; limits only in tests.
     memory: AtomicU64,
+    allocations: AtomicU64,
+    /// What happened, where someone asked.
+    events: Mutex<Option<Vec<GpuEvent>>>,
     /// A deliberate fault: this text of the kernels is replaced by that.
     mutation: Option<(String, String)>,
 }
@@ -182,6 +207,31 @@ impl Gpu {
     #[doc(hidden)]
     pub fn open_mutated(choice: &Choice, from: &str, to: &str) -> Result<Arc<Self>> {
         Self::open_with(choice, Some((from.into(), to.into())))
+    }
+
+    /// As if the adapter had memory of its own, that the CPU can't map.
+    #[doc(hidden)]
+    pub fn open_unshared(choice: &Choice) -> Result<Arc<Self>> {
+        let mut gpu = Self::open_with(choice, None)?;
+        if let Some(gpu) = Arc::get_mut(&mut gpu) {
+            gpu.mapped = false;
+        }
+        Ok(gpu)
+    }
+
+    /// As if the adapter let a kernel see no more bytes of a buffer than that.
+    #[doc(hidden)]
+    pub fn open_limited(choice: &Choice, binding: u64) -> Result<Arc<Self>> {
+        let mut gpu = Self::open_with(choice, None)?;
+        if let Some(gpu) = Arc::get_mut(&mut gpu) {
+            gpu.limits.max_storage_buffer_binding_size = binding;
+        }
+        Ok(gpu)
+    }
+
+    /// Whether the CPU maps the buffers that kernels work on.
+    pub fn shares_memory(&self) -> bool {
+        self.mapped
     }
 
     fn open_with(choice: &Choice, mutation: Option<(String, String)>) -> Result<Arc<Self>> {
@@ -232,6 +282,8 @@ impl Gpu {
             pipelines: Mutex::default(),
             trouble,
             memory: AtomicU64::new(u64::MAX),
+            allocations: AtomicU64::new(u64::MAX),
+            events: Mutex::default(),
             mutation,
         }))
     }
@@ -248,10 +300,13 @@ impl Gpu {
             submits: read(&self.counting.submits),
             dispatches: read(&self.counting.dispatches),
             waits: read(&self.counting.waits),
+            pauses: read(&self.counting.pauses),
             throttles: read(&self.counting.throttles),
             staging_buffers: read(&self.counting.staging_buffers),
             bytes_up: read(&self.counting.bytes_up),
             bytes_down: read(&self.counting.bytes_down),
+            bytes_copied: read(&self.counting.bytes_copied),
+            bytes_mapped: read(&self.counting.bytes_mapped),
         }
     }
 
@@ -267,6 +322,30 @@ impl Gpu {
     #[doc(hidden)]
     pub fn simulate_short_memory(&self, bytes: u64) {
         self.memory.store(bytes, Ordering::Relaxed);
+    }
+
+    /// So many buffers can be made from here on, and the next one can't; then others can again.
+    #[doc(hidden)]
+    pub fn simulate_failing_allocation(&self, after: u64) {
+        self.allocations.store(after, Ordering::Relaxed);
+    }
+
+    /// Whether the allocation that was to fail has failed.
+    #[doc(hidden)]
+    pub fn allocation_failed(&self) -> bool {
+        self.allocations.load(Ordering::Relaxed) == u64::MAX
+    }
+
+    /// What happened since this was last asked; the first time begins it.
+    #[doc(hidden)]
+    pub fn take_events(&self) -> Vec<GpuEvent> {
+        lock(&self.events).replace(Vec::new()).unwrap_or_default()
+    }
+
+    pub(crate) fn log(&self, event: GpuEvent) {
+        if let Some(events) = &mut *lock(&self.events) {
+            events.push(event);
+        }
     }
 
     /// An error if the device was lost or refused something.
@@ -344,7 +423,8 @@ impl Gpu {
                 ),
                 advice: match grows {
                     Grows::WithBatch => format!(
-                        "take a smaller batch: {:.1} times smaller would fit",
+                        "take a smaller batch, smaller graphs or smaller images: {:.1} times smaller \
+                         would fit; or --device cpu",
                         bytes as f64 / most as f64
                     ),
                     Grows::WithModel => format!(
@@ -355,7 +435,13 @@ impl Gpu {
                 },
             });
         }
-        if bytes > self.memory.load(Ordering::Relaxed) {
+        let left = self.allocations.load(Ordering::Relaxed);
+        if left != u64::MAX {
+            // (0 − 1 is no limit.)
+            self.allocations
+                .store(left.wrapping_sub(1), Ordering::Relaxed);
+        }
+        if left == 0 || bytes > self.memory.load(Ordering::Relaxed) {
             return Err(no_memory(label, bytes, grows, "simulated"));
         }
         let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
@@ -388,19 +474,17 @@ impl Gpu {
         label: &str,
         contents: &[u8],
         usage: wgpu::BufferUsages,
-    ) -> wgpu::Buffer {
-        count(&self.counting.bytes_up, contents.len() as u64);
-        self.device
-            .create_buffer_init(&wgpu::util::BufferInitDescriptor {
-                label: Some(label),
-                contents,
-                usage,
-            })
+    ) -> Result<wgpu::Buffer> {
+        let usage = usage | wgpu::BufferUsages::COPY_DST;
+        let buffer = self.model_buffer(label, contents.len() as u64, usage)?;
+        self.write(&buffer, 0, contents);
+        Ok(buffer)
     }
 
     /// Sends bytes; they arrive before the next submit's work.
     pub(crate) fn write(&self, buffer: &wgpu::Buffer, offset: u64, bytes: &[u8]) {
         count(&self.counting.bytes_up, bytes.len() as u64);
+        count(&self.counting.bytes_copied, bytes.len() as u64);
         self.queue.write_buffer(buffer, offset, bytes);
     }
 
@@ -485,6 +569,14 @@ enum Grows {
     WithModel,
 }
 
+/// What the error of an allocation begins with.
+const NO_MEMORY: &str = "no memory for";
+
+/// Whether memory ran out.
+pub(crate) fn is_no_memory(error: &Error) -> bool {
+    matches!(error, Error::Gpu { what, .. } if what.starts_with(NO_MEMORY))
+}
+
 fn no_memory(label: &str, bytes: u64, grows: Grows, error: &str) -> Error {
     let smaller = match grows {
         Grows::WithBatch => "take a smaller batch, or close other programs on the device",
@@ -493,7 +585,7 @@ fn no_memory(label: &str, bytes: u64, grows: Grows, error: &str) -> Error {
         }
     };
     Error::Gpu {
-        what: format!("no memory for {label}, {bytes} bytes ({error})"),
+        what: format!("{NO_MEMORY} {label}, {bytes} bytes ({error})"),
         advice: format!("{smaller}; the weights are as they were"),
     }
 }

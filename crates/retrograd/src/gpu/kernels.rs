@@ -97,6 +97,7 @@ mod tests {
     use crate::network::Network;
     use crate::optim::OptimizerSpec;
     use crate::rng::Key;
+    use crate::train::MicroBatch;
     use crate::{Loss, Model, Pass, Target};
 
     static LITTLE: Kernel = Kernel::new(
@@ -139,7 +140,7 @@ mod tests {
         }
     }
 
-    /// A native step and one with gradients sent to the CPU, of two samples.
+    /// Native steps on one batch and on two, and one with gradients sent to the CPU, of two samples.
     fn step(on_gpu: &mut GpuNetwork, target: &Target<f32>, loss: Loss) {
         let x = vec![0.25; 2 * on_gpu.network().input_len()];
         step_on(on_gpu, &x, target, loss);
@@ -152,9 +153,18 @@ mod tests {
         loss: Loss,
     ) {
         let mut adam = GpuOptimizer::new(on_gpu, OptimizerSpec::adam(1e-3)).unwrap();
-        on_gpu
-            .train_step_gpu_native(x, target, loss, &mut adam)
-            .unwrap();
+        for micro in [(0, 1), (0, 2), (1, 2)] {
+            let options = GpuTrainOptions {
+                micro: MicroBatch {
+                    index: micro.0,
+                    of: micro.1,
+                },
+                ..Default::default()
+            };
+            on_gpu
+                .train_step_gpu_native_with_options(x, target, loss, &mut adam, &options)
+                .unwrap();
+        }
         let options = GpuTrainOptions::default();
         on_gpu
             .loss_and_gradients(x, target, loss, &options)
@@ -210,8 +220,7 @@ mod tests {
         let outputs = on_dag.forward_batch_training(&[0.25; 4], &pass);
         let outputs = outputs.unwrap();
         on_dag.backward_batch(&outputs).unwrap();
-        let gates =
-            r#"{"channels":2,"kernels":3,"perception":[9,8,4,2],"update":[14,8,4,2],"steps":3}"#;
+        let gates = r#"{"channels":2,"kernels":3,"perception":[9,8,4,2],"update":[14,8,4,2],"steps":3,"gate_penalty":0.1}"#;
         let gates = LogicCa::new(serde_json::from_str(gates).unwrap(), 5).unwrap();
         let mut on_cells = GpuNetwork::new(&gpu, &gates, &gates.init(0)).unwrap();
         for fire in [None, Some(vec![true; 3 * 35])] {

@@ -169,13 +169,13 @@ pub(crate) trait Record {
         d_x: Option<&Part>,
     ) -> Result<()>;
 
-    /// Adds the layer's share of a penalty to the gradient of what is trained, and its value to the
-    /// first of the `losses`.
+    /// Adds the layer's share of a penalty, the network's `sparsity` or one of its own, to the gradient of
+    /// what is trained, and its value to the first of the `losses`.
     fn penalty(
         &self,
         recording: &mut Recording,
         io: &Io<'_>,
-        sparsity: &Sparsity,
+        sparsity: Option<&Sparsity>,
         losses: &Part,
     ) -> Result<()> {
         let _ = (recording, io, sparsity, losses);

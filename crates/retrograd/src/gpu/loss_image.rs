@@ -84,7 +84,7 @@ pub(super) fn record(
     let mut numbers = Vec::new();
     window::<f32>(&mut numbers);
     let bytes = bytemuck::cast_slice(&numbers);
-    let window = Part::whole(&gpu.constant("window", bytes, storage_usage()));
+    let window = Part::whole(&gpu.constant("window", bytes, storage_usage())?);
     let partial = Part::whole(&gpu.floats("partial sums of the image terms", partials)?);
     let maps = Part::whole(&gpu.floats("maps of the ssim term", 4 * places.max(1))?);
     if places > 0 {

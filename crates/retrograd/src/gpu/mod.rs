@@ -17,9 +17,12 @@
 mod batch;
 pub(crate) mod device;
 pub(crate) mod extent;
+mod hybrid;
 pub(crate) mod kernels;
+mod landing;
 pub(crate) mod layer;
 mod loss_image;
+mod native;
 mod network;
 mod optimizer;
 mod plan;
@@ -36,6 +39,8 @@ mod trainer;
 mod verifier;
 
 pub use batch::{AutoBatch, auto_batch};
+#[doc(hidden)]
+pub use device::GpuEvent;
 pub use device::{AdapterDescription, Choice, Counters, Gpu};
 pub use network::GpuNetwork;
 pub use optimizer::{GpuAdam, GpuOptimizer};

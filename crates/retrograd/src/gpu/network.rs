@@ -9,7 +9,9 @@ use half::f16;
 use super::device::{Gpu, storage_usage};
 use super::extent::Extent;
 use super::kernels::COMPRESS;
+use super::landing::Landings;
 use super::layer::groups;
+use super::native::norm_room;
 use super::optimizer::StepConstants;
 use super::plan::{GpuPlan, Shared, fixed_parts, key_words};
 use super::precision::{LossScale, Precision, Scale, from_device, real_words, to_device};
@@ -51,12 +53,16 @@ pub struct GpuNetwork<M: Recorded = Network> {
     pub(crate) status: Status,
     /// Batches on their way to the device.
     pub(crate) ring: Ring,
+    /// Gradients on their way back.
+    pub(super) landings: Landings,
     /// What the input's gradient was multiplied by.
     pub(crate) input_scale: f32,
     /// Activations on their way, where they have 16 bits.
     pub(crate) scratch: Vec<f16>,
     /// Partial sums of squares of the gradient.
     pub(crate) norms: Part,
+    /// Gradients and losses of batches that are accumulated natively.
+    pub(crate) sums: Option<Part>,
     /// What f16 took from gradients sent so far, the packed ones, and the kernel over them.
     compression: Option<(Part, Part, Recording)>,
     /// Training batches seen by running statistics since they were read back.
@@ -114,7 +120,7 @@ impl<M: Recorded> GpuNetwork<M> {
         check_len("parameters", params.len(), len)?;
         let mut usage = storage_usage();
         if gpu.mapped {
-            usage |= wgpu::BufferUsages::MAP_READ;
+            usage |= wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::MAP_WRITE;
         }
         let part = |label: &str| -> Result<Part> {
             let bytes = 4 * len as u64;
@@ -124,7 +130,7 @@ impl<M: Recorded> GpuNetwork<M> {
         if len > 0 {
             gpu.write(&device_params.buffer, 0, bytemuck::cast_slice(params));
         }
-        let fixed = fixed_parts(gpu, own.layers_of());
+        let fixed = fixed_parts(gpu, own.layers_of())?;
         let halves = match scale {
             Some(_) => {
                 let words = len.div_ceil(2);
@@ -135,9 +141,11 @@ impl<M: Recorded> GpuNetwork<M> {
         Ok(GpuNetwork {
             halves,
             ring: Ring::default(),
+            landings: Landings::default(),
             input_scale: 1.0,
             scratch: Vec::new(),
-            norms: Part::whole(&gpu.model_floats("norms", len.div_ceil(4096))?),
+            norms: Part::whole(&gpu.model_floats("norms", norm_room(own.layout()))?),
+            sums: None,
             status: Status::new(gpu, scale)?,
             gpu: Arc::clone(gpu),
             topics: topics(own.layers_of().places),

@@ -132,7 +132,7 @@ impl GpuOptimizer {
 }
 
 /// Words of a step's constants before those that depend on the number of updates.
-const PLAIN: usize = 16;
+const PLAIN: usize = 20;
 
 /// The constants of a step, in the order of `Step` in the kernels.
 pub(crate) struct StepConstants {
@@ -150,6 +150,14 @@ impl StepConstants {
         words[1] = share.to_bits();
         let used = PLAIN;
         StepConstants { words, used }
+    }
+
+    /// Of one of the batches whose gradients are added: what it counts for in the step's gradient, and
+    /// in its loss.
+    pub fn with_shares(mut self, [gradient, loss]: [f32; 2]) -> Self {
+        self.words[11] = gradient.to_bits();
+        self.words[16] = loss.to_bits();
+        self
     }
 
     /// As they are sent.

@@ -7,12 +7,15 @@ override GROWTH: f32 = 2000.0;   // good steps until the loss scale is doubled
 
 struct Sizes {
     len: u32,            // of the flat vector
-    first: u32,          // parameter of the update
-    end: u32,            // of the update
+    first: u32,          // parameter of the norm or update
+    end: u32,            // of the norm or update
+    norm_first: u32,     // where its pieces of the norm begin
     norm_pieces: u32,
     loss_pieces: u32,
     writes_status: u32,  // 1 for one update of a step
     not_a_number: u32,   // the bits of a NaN, which WGSL cannot write
+    is_first: u32,       // 1 for the first of the batches that are accumulated,
+    is_last: u32,        // and for the last
 }
 @group(0) @binding(0) var<uniform> sizes: Sizes;
 
@@ -28,11 +31,14 @@ struct Step {
     eps: f32,
     decay: f32,            // added to the gradient
     shrink: f32,           // factor on the parameter
-    unused: f32,
+    batch_share: f32,      // of an accumulated batch's gradient in the step's
     nesterov: f32,
     scale_at: u32,         // where the loss scale is: this step's slot, or after the ring where it is 1
     slot: u32,             // of this step's status
     before: u32,           // slot of a step whose failure stops this one; itself for none
+    loss_share: f32,       // of an accumulated batch's loss in the step's
+    unused_a: f32,
+    unused_b: vec2<f32>,
     // What depends on t, the updates made: sgd's rate and 1; adam's lr / (1 - beta1^t) and
     // sqrt(1 - beta2^t). The first pair is for the t that the CPU expects, the next for one less ...:
     // steps may have been left out of which it didn't know yet.
@@ -84,6 +90,58 @@ fn optimizer_unscale(
     }
 }
 
+// optimizer_accumulate: adds the gradient of a batch to those before it; the last leaves the sum in the
+// gradient's own place, where penalty, norm and update find it. A number that is not finite stays so.
+@group(0) @binding(2) var<storage, read_write> sums: array<f32>;
+@group(0) @binding(3) var<uniform> sum_step: Step;
+
+@compute @workgroup_size(64)
+fn optimizer_accumulate(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = group_number(group, groups) * 64u + lane;
+    if (index >= sizes.len) {
+        return;
+    }
+    var sum = sum_step.batch_share * grads_out[index];
+    if (sizes.is_first == 0u) {
+        sum += sums[index];
+    }
+    if (sizes.is_last == 1u) {
+        grads_out[index] = sum;
+    } else {
+        sums[index] = sum;
+    }
+}
+
+// optimizer_accumulate_loss: the same for the loss, whose sum is behind the gradient's. One workgroup.
+@group(0) @binding(1) var<storage, read_write> loss_pieces: array<f32>;
+
+@compute @workgroup_size(64)
+fn optimizer_accumulate_loss(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    var own = vec4<f32>();
+    for (var i = lane; i < sizes.loss_pieces; i += 64u) {
+        own.x += loss_pieces[i];
+    }
+    var sum = sum_step.loss_share * sum_lanes(lane, own).x;
+    if (lane == 0u && group_number(group, groups) == 0u) {
+        if (sizes.is_first == 0u) {
+            sum += sums[sizes.len];
+        }
+        if (sizes.is_last == 1u) {
+            loss_pieces[0] = sum;
+        } else {
+            sums[sizes.len] = sum;
+        }
+    }
+}
+
 // optimizer_norm: sums of squares over pieces of 4096.
 @group(0) @binding(1) var<storage, read> grads: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> status_in: array<vec2<f32>>;
@@ -97,10 +155,11 @@ fn optimizer_norm(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let number = group_number(group, groups);
-    let end = min(number * 1024u + 1024u, (sizes.len + 3u) / 4u);
+    let start = sizes.first / 4u + number * 1024u;
+    let end = min(start + 1024u, (sizes.end + 3u) / 4u);
     var sum = vec4<f32>();
-    for (var j = number * 1024u + lane; j < end; j += 64u) {
-        let g = select(vec4<f32>(), grads[j], within(j, 0u, sizes.len));
+    for (var j = start + lane; j < end; j += 64u) {
+        let g = select(vec4<f32>(), grads[j], within(j, sizes.first, sizes.end));
         let c = clipped(g, norm_step.clip_element);
         sum += c * c;
     }
@@ -110,7 +169,7 @@ fn optimizer_norm(
         total = bitcast<f32>(sizes.not_a_number);
     }
     if (lane == 0u && number < sizes.norm_pieces) {
-        norms[number] = total;
+        norms[sizes.norm_first + number] = total;
     }
 }
 
@@ -147,14 +206,14 @@ fn optimizer_update(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let number = group_number(group, groups);
-    var sums = vec4<f32>();
+    var both = vec4<f32>();
     for (var i = lane; i < sizes.norm_pieces; i += 64u) {
-        sums.x += norms_in[i];
+        both.x += norms_in[sizes.norm_first + i];
     }
     for (var i = lane; i < sizes.loss_pieces; i += 64u) {
-        sums.y += losses[i];
+        both.y += losses[i];
     }
-    let totals = sum_lanes(lane, sums);
+    let totals = sum_lanes(lane, both);
     let good = is_finite(totals.x) && is_finite(totals.y);
     let now = scales[step.slot];
     if (sizes.writes_status == 1u && number == 0u && lane == 0u) {

@@ -1,6 +1,7 @@
 //! A list of layers for batches of one extent: its buffers, and the recordings over them.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::device::{Gpu, storage_usage};
 use super::extent::Extent;
@@ -37,8 +38,30 @@ pub(crate) struct Shared<'a> {
     pub image_loss: Option<&'a ImageLoss>,
 }
 
-/// The key of a recording of a training step: what it is made of.
-pub(crate) type StepKey = (u8, bool, u64);
+/// The key of a recording of a training step: the loss, whether it is weighted, whose optimizer or how
+/// many rows, and what is done.
+pub(crate) type StepKey = (u8, bool, u64, Form);
+
+/// What a recording of a training step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Form {
+    /// Loss and all gradients.
+    Gradients,
+    /// A part of the same: what its group of layers completes.
+    Group(usize),
+    /// A native step on one batch.
+    Step,
+    /// The same, every tensor updated when its gradient is complete.
+    Fused,
+    /// Of the batches that a native step accumulates: the first, one between, and the last with the update.
+    First,
+    Between,
+    Last,
+    /// The update alone, with a gradient from elsewhere.
+    Update,
+    /// Running statistics alone.
+    Absorb,
+}
 
 pub(crate) struct GpuPlan {
     /// What is computed, with the input's gradient and without.
@@ -92,7 +115,7 @@ impl Fire {
 }
 
 /// Bytes of the step's constants.
-pub(crate) const STEP_BYTES: u64 = 64 + 8 * super::status::UNKNOWN;
+pub(crate) const STEP_BYTES: u64 = 80 + 8 * super::status::UNKNOWN;
 /// Words of a random key.
 const KEY_WORDS: usize = 8;
 
@@ -105,12 +128,13 @@ pub(crate) fn record_of(place: &Place, index: usize) -> Result<&dyn Record> {
 }
 
 /// Every layer's fixed numbers on the device.
-pub(crate) fn fixed_parts(gpu: &Gpu, layers: Layers<'_>) -> Vec<Part> {
+pub(crate) fn fixed_parts(gpu: &Gpu, layers: Layers<'_>) -> Result<Vec<Part>> {
     let part = |place: &Place| {
         let mut numbers = place.layer.record().map_or_else(Vec::new, Record::fixed);
         numbers.resize(numbers.len().max(4), 0.0);
         let bytes = bytemuck::cast_slice(&numbers);
-        Part::whole(&gpu.constant("fixed", bytes, storage_usage()))
+        let buffer = gpu.constant("fixed", bytes, storage_usage())?;
+        Ok(Part::whole(&buffer))
     };
     layers.places.iter().map(part).collect()
 }
@@ -484,14 +508,22 @@ impl GpuPlan {
 
     /// What the network's penalty on its parameters adds to the gradient and to the loss.
     pub fn record_penalty(&self, shared: &Shared<'_>, recording: &mut Recording) -> Result<()> {
-        let Some(sparsity) = shared.sparsity else {
-            return Ok(());
-        };
-        for (layer, place) in shared.layers.places.iter().enumerate() {
-            if let Some(record) = place.layer.record() {
+        let layers = 0..shared.layers.places.len();
+        self.record_penalty_of(shared, recording, layers)
+    }
+
+    /// The same of some layers, the last first: in the order of backward.
+    pub fn record_penalty_of(
+        &self,
+        shared: &Shared<'_>,
+        recording: &mut Recording,
+        layers: Range<usize>,
+    ) -> Result<()> {
+        for layer in layers.rev() {
+            if let Some(record) = shared.layers.places[layer].layer.record() {
                 let name = Self::name(shared.layers, layer);
                 let io = self.io(shared, layer, &name, true);
-                record.penalty(recording, &io, sparsity, &self.losses)?;
+                record.penalty(recording, &io, shared.sparsity, &self.losses)?;
             }
         }
         Ok(())
@@ -528,6 +560,26 @@ impl GpuPlan {
         }
         for step in &self.walks[usize::from(wants_input)].backward {
             self.record_step(shared, recording, step, wants_input)?;
+        }
+        Ok(())
+    }
+
+    /// The steps of backward without the input's gradient: every step's layer, and what is complete
+    /// after it.
+    pub fn backward_steps(&self) -> impl Iterator<Item = (usize, &[Range<usize>])> {
+        let steps = self.walks[0].backward.iter();
+        steps.map(|step| (step.layer, &step.complete[..]))
+    }
+
+    /// Some of them.
+    pub fn record_backward_steps(
+        &self,
+        shared: &Shared<'_>,
+        recording: &mut Recording,
+        steps: Range<usize>,
+    ) -> Result<()> {
+        for step in &self.walks[0].backward[steps] {
+            self.record_step(shared, recording, step, false)?;
         }
         Ok(())
     }

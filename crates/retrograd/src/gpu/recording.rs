@@ -1,7 +1,5 @@
 //! A recording: dispatches with their buffers, built once per shape and replayed.
 
-use std::sync::atomic::Ordering;
-
 use super::device::{Gpu, count};
 use super::kernels::Kernel;
 use crate::{Error, Result};
@@ -67,7 +65,7 @@ impl Recording {
             "sizes",
             bytemuck::cast_slice(&kernel.sizes(sizes)?),
             wgpu::BufferUsages::UNIFORM,
-        );
+        )?;
         let mut entries = vec![wgpu::BindGroupEntry {
             binding: 0,
             resource: sizes.as_entire_binding(),
@@ -207,7 +205,8 @@ fn read_mapped_at(gpu: &Gpu, staging: &wgpu::Buffer, at: u64, bytes: u64) -> Res
     let values = bytemuck::pod_collect_to_vec(&view);
     drop(view);
     staging.unmap();
-    gpu.counting.bytes_down.fetch_add(bytes, Ordering::Relaxed);
+    count(&gpu.counting.bytes_down, bytes);
+    count(&gpu.counting.bytes_copied, bytes);
     Ok(values)
 }
 

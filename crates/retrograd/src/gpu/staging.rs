@@ -21,6 +21,21 @@ struct Staging {
     state: Arc<AtomicU8>,
 }
 
+/// Asks for a buffer to be mapped when everything that was submitted with it is done; the state says
+/// whether it was, or could not be.
+pub(crate) fn map_when_done(
+    buffer: &wgpu::Buffer,
+    mode: wgpu::MapMode,
+    state: &Arc<AtomicU8>,
+    [mapped, failed]: [u8; 2],
+) {
+    let state = Arc::clone(state);
+    buffer.slice(..).map_async(mode, move |result| {
+        let to = if result.is_ok() { mapped } else { failed };
+        state.store(to, Ordering::Release);
+    });
+}
+
 #[derive(Default)]
 pub(crate) struct Ring {
     buffers: Vec<Staging>,
@@ -71,6 +86,7 @@ impl Ring {
                 let at = offset as usize;
                 view.slice(at..at + bytes.len()).copy_from_slice(bytes);
                 count(&gpu.counting.bytes_up, bytes.len() as u64);
+                count(&gpu.counting.bytes_copied, bytes.len() as u64);
             }
         }
         drop(view);
@@ -82,13 +98,7 @@ impl Ring {
     pub fn submitted(&self, i: usize) {
         let staging = &self.buffers[i];
         staging.state.store(AWAY, Ordering::Release);
-        let state = Arc::clone(&staging.state);
-        staging
-            .buffer
-            .slice(..)
-            .map_async(wgpu::MapMode::Write, move |result| {
-                let to = if result.is_ok() { READY } else { FAILED };
-                state.store(to, Ordering::Release);
-            });
+        let mode = wgpu::MapMode::Write;
+        map_when_done(&staging.buffer, mode, &staging.state, [READY, FAILED]);
     }
 }

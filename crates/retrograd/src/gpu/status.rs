@@ -219,6 +219,11 @@ impl Status {
         Some(i)
     }
 
+    /// Something was sent that is no whole step.
+    pub fn under_way(&mut self, submission: wgpu::SubmissionIndex) {
+        self.in_flight.push_back(submission);
+    }
+
     pub fn submitted(&mut self, submission: wgpu::SubmissionIndex, staging: Option<usize>) {
         self.steps += 1;
         self.in_flight.push_back(submission);

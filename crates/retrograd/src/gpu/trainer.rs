@@ -10,10 +10,11 @@ use crate::loss_image::ImageLoss;
 use crate::network::Network;
 use crate::optim::Optimizer;
 use crate::train::{
-    Accelerator, Arrived, Carried, CarriedScale, Clip, Example, Mode, Placement, Start,
+    Accelerator, Arrived, Carried, CarriedScale, Example, MicroBatch, Mode, Placement, Start,
+    Updating,
 };
 use crate::verify::Device;
-use crate::{Loss, Pass, Result};
+use crate::{Loss, Pass, Reported, Result};
 
 /// Trains a network on a device, native or hybrid, for [`crate::train::Session::fit`].
 pub struct GpuTrainer<M: Recorded = Network> {
@@ -68,7 +69,13 @@ impl<M: Recorded + 'static> GpuTrainer<M> {
         Self::on(&gpu, mode, precision, compress, network, params, optimizer)
     }
 
-    fn on(
+    /// The network on the device.
+    pub fn network(&self) -> &GpuNetwork<M> {
+        &self.network
+    }
+
+    /// The same on a device that is open.
+    pub fn on(
         gpu: &Arc<Gpu>,
         mode: Mode,
         precision: Precision,
@@ -117,6 +124,53 @@ impl<M: Recorded + 'static> GpuTrainer<M> {
     }
 }
 
+impl<M: Recorded + 'static> GpuTrainer<M> {
+    /// Sends what leads to a gradient, at parameters that the device may know.
+    fn begin_at(
+        &mut self,
+        params: &[f32],
+        known: bool,
+        loss: Loss,
+        example: &Example<M>,
+        pass: &Pass,
+    ) -> Result<()> {
+        let options = GpuTrainOptions {
+            key: pass.key,
+            compress_gradients: self.compress,
+            ..Default::default()
+        };
+        // In native mode the weights are the device's own.
+        if self.optimizer.is_none() && !known {
+            self.network.sync_weights_from_cpu(params)?;
+        }
+        let (x, target) = (M::given(&example.input), &example.target);
+        match &mut self.image_loss {
+            None => self.network.begin_gradients(x, target, loss, &options),
+            Some(terms) => {
+                let evaluate = |y: &[f32], d_y: &mut [f32]| {
+                    let value = f64::from(loss.compute(y, target, Some(d_y)));
+                    value + terms.compute(y, &target.values, Some(d_y))
+                };
+                let brought = self
+                    .network
+                    .bring_gradients_through(x, &options, evaluate)?;
+                self.network.land_later(brought);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn options_of(updating: &Updating<'_>) -> GpuTrainOptions {
+    GpuTrainOptions {
+        lr: Some(updating.lr),
+        clip: *updating.clip,
+        skip_not_finite: updating.skip_not_finite,
+        fused: updating.fused,
+        ..Default::default()
+    }
+}
+
 fn arrived(losses: Vec<StepLoss>) -> Vec<Arrived> {
     let arrived = |l: StepLoss| Arrived {
         step: l.step,
@@ -151,29 +205,38 @@ impl<M: Recorded + 'static> Accelerator<M> for GpuTrainer<M> {
         pass: &Pass,
         grads: &mut [f32],
     ) -> Result<f64> {
-        let options = GpuTrainOptions {
-            key: pass.key,
-            compress_gradients: self.compress,
-            ..Default::default()
-        };
-        // In native mode the weights are the device's own.
-        if self.optimizer.is_none() {
-            self.network.sync_weights_from_cpu(params)?;
-        }
-        let (x, target) = (M::given(&example.input), &example.target);
-        let (value, brought) = match &mut self.image_loss {
-            None => self.network.bring_gradients(x, target, loss, &options)?,
-            Some(terms) => {
-                let evaluate = |y: &[f32], d_y: &mut [f32]| {
-                    let value = f64::from(loss.compute(y, target, Some(d_y)));
-                    value + terms.compute(y, &target.values, Some(d_y))
-                };
-                self.network
-                    .bring_gradients_through(x, &options, evaluate)?
-            }
-        };
-        grads.copy_from_slice(&brought);
-        Ok(value)
+        self.begin_at(params, false, loss, example, pass)?;
+        self.finish_gradient(grads)
+    }
+
+    fn gradient_in_pieces(
+        &mut self,
+        params: Reported<'_, f32>,
+        known: bool,
+        loss: Loss,
+        example: &Example<M>,
+        pass: &Pass,
+        grads: &mut [f32],
+    ) -> Result<f64> {
+        self.begin_at(params.params(), known, loss, example, pass)?;
+        self.network.land_gradients(params, grads)
+    }
+
+    fn begin_gradient(
+        &mut self,
+        params: &[f32],
+        loss: Loss,
+        example: &Example<M>,
+        pass: &Pass,
+    ) -> Result<()> {
+        self.begin_at(params, false, loss, example, pass)
+    }
+
+    fn finish_gradient(&mut self, grads: &mut [f32]) -> Result<f64> {
+        let nothing = &mut |_, _: &[f32]| {};
+        // (The parameters are not looked at.)
+        self.network
+            .land_gradients(Reported::Told(&[], nothing), grads)
     }
 
     fn step(
@@ -181,20 +244,17 @@ impl<M: Recorded + 'static> Accelerator<M> for GpuTrainer<M> {
         loss: Loss,
         example: &Example<M>,
         pass: &Pass,
-        clip: &Clip,
-        lr: f64,
-        skip_not_finite: bool,
+        micro: MicroBatch,
+        updating: &Updating<'_>,
     ) -> Result<Vec<Arrived>> {
         let arrived = arrived(self.network.losses()?);
-        if !skip_not_finite && arrived.iter().any(|a| !a.updated) {
+        if !updating.skip_not_finite && arrived.iter().any(|a| !a.updated) {
             return Ok(arrived);
         }
         let options = GpuTrainOptions {
-            lr: Some(lr),
-            clip: *clip,
             key: pass.key,
-            skip_not_finite,
-            ..Default::default()
+            micro,
+            ..options_of(updating)
         };
         let optimizer = self.optimizer.as_mut().expect("native mode");
         let (x, target) = (M::given(&example.input), &example.target);
@@ -207,22 +267,15 @@ impl<M: Recorded + 'static> Accelerator<M> for GpuTrainer<M> {
         &mut self,
         grads: &[f32],
         loss: f64,
-        clip: &Clip,
-        lr: f64,
-        skip_not_finite: bool,
+        updating: &Updating<'_>,
     ) -> Result<Vec<Arrived>> {
         // The gradient was waited for, and all that was sent before it: nothing is on its way, at any
         // process, and all learn of a step that failed at the same time.
         let arrived = arrived(self.network.finish()?);
-        if !skip_not_finite && arrived.iter().any(|a| !a.updated) {
+        if !updating.skip_not_finite && arrived.iter().any(|a| !a.updated) {
             return Ok(arrived);
         }
-        let options = GpuTrainOptions {
-            lr: Some(lr),
-            clip: *clip,
-            skip_not_finite,
-            ..Default::default()
-        };
+        let options = options_of(updating);
         let optimizer = self.optimizer.as_mut().expect("native mode");
         let network = &mut self.network;
         network.update_native(grads, loss as f32, optimizer, &options)?;

@@ -8,6 +8,7 @@ override GATES: u32 = 16u;       // those and the update circuit's
 override VALUES: u32 = 25u;      // numbers that a cell keeps in a step
 override ZERO: bool = false;     // beyond the border are zeros, else the opposite border
 override FIRES: bool = false;    // cells fire by a mask, else all of them
+override PRICE: f32 = 0.0;       // of a gate that does something
 
 struct Sizes {
     cells: u32,
@@ -307,6 +308,63 @@ fn gate_gradients(
             d += softmax[gate * 16u + j] * dot(table(i) - table(j), sum);
         }
         d_logits[gate * 16u + i] = softmax[gate * 16u + i] * d;
+    }
+}
+
+// gate_prices: PRICE times the gates that do something joins the loss; every gate counts with its chance
+// to, 1 - p_a - p_b, which is the sum of the others. One workgroup.
+@group(0) @binding(2) var<storage, read_write> losses: array<f32>;
+
+// The gates that pass their first or second input on; as in gates.rs.
+const PASS_A = 3u;
+const PASS_B = 5u;
+
+fn activity(gate: u32) -> f32 {
+    var sum = 0.0;
+    for (var i = 0u; i < 16u; i++) {
+        if (i != PASS_A && i != PASS_B) {
+            sum += softmax[gate * 16u + i];
+        }
+    }
+    return sum;
+}
+
+@compute @workgroup_size(64)
+fn gate_prices(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    var own = vec4<f32>();
+    for (var gate = lane; gate < sizes.end; gate += 64u) {
+        own.x += activity(gate);
+    }
+    let all = sum_lanes(lane, own).x;
+    if (lane == 0u && group_number(group, groups) == 0u) {
+        losses[0] += PRICE * all;
+    }
+}
+
+// gate_price_gradients: adds PRICE p_i (p_a + p_b - [i passes]), where p_a + p_b - 1 is less what the
+// others have.
+@group(0) @binding(2) var<storage, read_write> d_priced: array<f32>;
+
+@compute @workgroup_size(64)
+fn gate_price_gradients(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let gate = sizes.begin + group_number(group, groups) * 64u + lane;
+    if (gate >= sizes.end) {
+        return;
+    }
+    let passing = softmax[gate * 16u + PASS_A] + softmax[gate * 16u + PASS_B];
+    let others = activity(gate);
+    for (var i = 0u; i < 16u; i++) {
+        let at = gate * 16u + i;
+        let passes = i == PASS_A || i == PASS_B;
+        d_priced[at] += PRICE * softmax[at] * select(passing, -others, passes);
     }
 }
 

@@ -27,6 +27,8 @@ struct Automaton {
     /// What every gate reads first, then what it reads second: places among the numbers of a channel
     /// in the perception circuit, among those of a cell in the update circuit.
     wires: Vec<u32>,
+    /// The price of a gate that does something.
+    price: f64,
 }
 
 /// The inputs of a circuit's gates, gate after gate, in its values.
@@ -72,6 +74,7 @@ impl Automaton {
             perception: seen[0].len(),
             gates: a.len(),
             wires: [a, b].concat(),
+            price: model.spec().gate_penalty,
         }
     }
 
@@ -135,6 +138,7 @@ impl Automaton {
             ("VALUES", self.values() as f64),
             ("ZERO", flag(self.boundary == BoundaryCondition::Zero)),
             ("FIRES", flag(io.extent.fires)),
+            ("PRICE", self.price),
         ];
         let sizes = [
             ("cells", io.samples),
@@ -274,6 +278,35 @@ impl Record for Automaton {
             }
             None => Ok(()),
         }
+    }
+
+    /// Of the softmax that forward left.
+    fn penalty(
+        &self,
+        recording: &mut Recording,
+        io: &Io<'_>,
+        _: Option<&Sparsity>,
+        losses: &Part,
+    ) -> Result<()> {
+        if self.price == 0.0 {
+            return Ok(());
+        }
+        let softmax = &io.saved[SOFTMAX];
+        let all = At {
+            gates: [0, self.gates],
+            ..At::default()
+        };
+        self.run(recording, io, ("gate_prices", 1), all, &[softmax, losses])?;
+        for range in io.layout.trainable() {
+            let gates = [range.start, range.end].map(|at| at / GATES);
+            let at = At {
+                gates,
+                ..At::default()
+            };
+            let kernel = ("gate_price_gradients", groups(gates[1] - gates[0]));
+            self.run(recording, io, kernel, at, &[softmax, io.grads])?;
+        }
+        Ok(())
     }
 }
 

@@ -268,18 +268,6 @@ impl Model for LogicCa {
         placement: &crate::train::Placement,
         start: &crate::train::Start<'_>,
     ) -> Result<Option<Box<dyn crate::train::Accelerator<Self>>>> {
-        use crate::train::{Mode, Placement};
-        if let Placement::Gpu {
-            mode: Mode::Native, ..
-        } = placement
-            && self.spec.gate_penalty > 0.0
-        {
-            return Err(Error::invalid(
-                "model.gate_penalty",
-                format!("{} with --mode native", self.spec.gate_penalty),
-                "--mode hybrid: the penalty is computed beside the optimizer",
-            ));
-        }
         crate::gpu::GpuTrainer::placed(self, placement, start)
     }
 

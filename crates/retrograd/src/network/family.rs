@@ -65,6 +65,7 @@ pub(crate) fn auto_batch(
         let task = task?;
         let gpu = Gpu::open(&Choice::parse(adapter))?;
         let chosen = auto_batch_on(&gpu, task.model(), *precision, task.train_samples())?;
+        let chosen = chosen.tried(&gpu, task.model(), *precision)?;
         console.note(&format!(
             "batch {}: {:.0} MiB on the device; {}",
             chosen.samples,

@@ -275,6 +275,14 @@ impl<T: Scalar> Optimizer<T> {
         Ok(())
     }
 
+    /// Takes a range of the state back, and the count of steps, from before a step that is not to be.
+    pub(crate) fn put_back(&mut self, steps: u64, range: Range<usize>, state: &[Vec<T>]) {
+        self.steps = steps;
+        for (own, kept) in self.state.iter_mut().zip(state) {
+            own[range.clone()].copy_from_slice(&kept[range.clone()]);
+        }
+    }
+
     /// One step at rate `lr` on everything that is not frozen.
     pub fn step(&mut self, params: &mut [T], grads: &[T], layout: &Layout, lr: f64) {
         self.begin();

@@ -6,7 +6,7 @@ use super::{Clip, Example};
 use crate::loss_image::ImageLoss;
 use crate::optim::Optimizer;
 use crate::verify::Device;
-use crate::{Error, Loss, Model, Pass, Result};
+use crate::{Error, Loss, Model, Pass, Reported, Result};
 
 /// Where a run computes its steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +25,61 @@ pub enum Placement {
         /// Hybrid: gradients come back as 16-bit floats, with error feedback.
         compress: bool,
     },
+}
+
+impl Placement {
+    /// In one line, as `train.device` of an experiment keeps it: `cpu`, or `native gpu:ADAPTER` with what
+    /// was asked for beside it.
+    pub fn to_text(&self) -> String {
+        let Placement::Gpu {
+            adapter,
+            mode,
+            precision,
+            compress,
+        } = self
+        else {
+            return "cpu".into();
+        };
+        let mode = match mode {
+            Mode::Native => "native",
+            Mode::Hybrid => "hybrid",
+        };
+        let precision = match precision {
+            Precision::F32 => "",
+            Precision::Mixed => " mixed",
+        };
+        let compress = if *compress { " compressed" } else { "" };
+        format!("{mode}{precision}{compress} gpu:{adapter}")
+    }
+
+    /// The same, read back.
+    pub fn parse(text: &str) -> Result<Self> {
+        if text == "cpu" {
+            return Ok(Placement::Cpu);
+        }
+        let wrong = || {
+            let needed = "cpu, or native, hybrid, mixed or compressed before gpu:ADAPTER";
+            Error::invalid("train.device", text, needed)
+        };
+        let (words, adapter) = text.split_once("gpu:").ok_or_else(wrong)?;
+        let mut placement = (Mode::Native, Precision::F32, false);
+        for word in words.split_whitespace() {
+            match word {
+                "native" => placement.0 = Mode::Native,
+                "hybrid" => placement.0 = Mode::Hybrid,
+                "mixed" => placement.1 = Precision::Mixed,
+                "compressed" => placement.2 = true,
+                _ => return Err(wrong()),
+            }
+        }
+        let (mode, precision, compress) = placement;
+        Ok(Placement::Gpu {
+            adapter: adapter.into(),
+            mode,
+            precision,
+            compress,
+        })
+    }
 }
 
 /// What a GPU does of a step.
@@ -80,6 +135,51 @@ pub struct CarriedScale {
     pub good_steps: u32,
 }
 
+/// Which of the batches whose gradients are accumulated in a step one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MicroBatch {
+    /// Batches of the step before it.
+    pub index: u64,
+    /// How many there are.
+    pub of: u64,
+}
+
+impl Default for MicroBatch {
+    /// The only one.
+    fn default() -> Self {
+        MicroBatch { index: 0, of: 1 }
+    }
+}
+
+impl MicroBatch {
+    /// Whether the step is made with it.
+    pub fn is_last(&self) -> bool {
+        self.index + 1 == self.of
+    }
+
+    /// What its gradient and its loss count for: means are averaged, the gradients of sums added.
+    pub fn shares(&self, loss: Loss) -> [f32; 2] {
+        let mean = 1.0 / self.of as f32;
+        match loss {
+            Loss::SumSquares => [1.0, mean],
+            _ => [mean, mean],
+        }
+    }
+}
+
+/// What is done with the gradient of a whole step.
+#[derive(Clone, Copy, Debug)]
+pub struct Updating<'a> {
+    /// Clipping.
+    pub clip: &'a Clip,
+    /// The rate.
+    pub lr: f64,
+    /// Leave steps out whose loss or gradient is not finite, and go on.
+    pub skip_not_finite: bool,
+    /// Update every tensor once its gradient is complete.
+    pub fused: bool,
+}
+
 /// Computes steps of a model on another device.
 pub trait Accelerator<M: Model> {
     /// The device's name, for the report.
@@ -98,28 +198,47 @@ pub trait Accelerator<M: Model> {
         grads: &mut [f32],
     ) -> Result<f64>;
 
-    /// A whole step, without waiting. Returns the losses that have arrived; where one of them did
-    /// not update and such steps are not to be left out, this step is not taken.
+    /// The same, told piece by piece as it arrives: of every range once, after the loss is known, and not
+    /// at all where that is not finite. Parameters that are changed when a range is told are those of the
+    /// next gradient. `known` says that the parameters are as the last call left them.
+    fn gradient_in_pieces(
+        &mut self,
+        params: Reported<'_, f32>,
+        known: bool,
+        loss: Loss,
+        example: &Example<M>,
+        pass: &Pass,
+        grads: &mut [f32],
+    ) -> Result<f64>;
+
+    /// Begins a gradient at these parameters, and returns while it is computed.
+    fn begin_gradient(
+        &mut self,
+        params: &[f32],
+        loss: Loss,
+        example: &Example<M>,
+        pass: &Pass,
+    ) -> Result<()>;
+
+    /// The loss and the gradient that were begun.
+    fn finish_gradient(&mut self, grads: &mut [f32]) -> Result<f64>;
+
+    /// A whole step, without waiting, or one of the batches that are accumulated in it. Returns the
+    /// losses that have arrived; where one of them did not update and such steps are not to be left out,
+    /// this step is not taken.
     fn step(
         &mut self,
         loss: Loss,
         example: &Example<M>,
         pass: &Pass,
-        clip: &Clip,
-        lr: f64,
-        skip_not_finite: bool,
+        micro: MicroBatch,
+        updating: &Updating<'_>,
     ) -> Result<Vec<Arrived>>;
 
     /// The update of a whole step with a gradient that was added over processes, and its loss; without
     /// waiting. Returns the losses that have arrived, as [`Accelerator::step`] does.
-    fn update(
-        &mut self,
-        grads: &[f32],
-        loss: f64,
-        clip: &Clip,
-        lr: f64,
-        skip_not_finite: bool,
-    ) -> Result<Vec<Arrived>>;
+    fn update(&mut self, grads: &[f32], loss: f64, updating: &Updating<'_>)
+    -> Result<Vec<Arrived>>;
 
     /// Waits, and brings parameters, optimizer state and buffers back. Returns the losses that
     /// arrived meanwhile.

@@ -25,6 +25,9 @@ pub const CHECKPOINT_FORMAT: &str = "retrograd-checkpoint-1";
 /// Before the names of what compression took from gradients.
 const RESIDUAL: &str = "compression/residual/";
 
+/// Before the names of the parameters that a pipeline's next gradient is taken at.
+const STALE: &str = "pipeline/";
+
 /// Where a run stands: everything beside tensors that decides how it goes on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
@@ -136,7 +139,7 @@ pub fn make_checkpoint(
     file: &mut TensorFile,
     layout: &Layout,
     optimizer: &Optimizer<f32>,
-    residual: &[f32],
+    [residual, stale]: [&[f32]; 2],
     progress: &Progress,
 ) {
     let names = optimizer.spec().state_names();
@@ -144,9 +147,10 @@ pub fn make_checkpoint(
         let prefix = format!("optimizer/{name}/");
         file.tensors.extend(flat_tensors(layout, state, &prefix));
     }
-    if !residual.is_empty() {
-        file.tensors
-            .extend(flat_tensors(layout, residual, RESIDUAL));
+    for (flat, prefix) in [(residual, RESIDUAL), (stale, STALE)] {
+        if !flat.is_empty() {
+            file.tensors.extend(flat_tensors(layout, flat, prefix));
+        }
     }
     let json = |value: serde_json::Result<String>| value.expect("plain values");
     let metadata = &mut file.metadata;
@@ -215,7 +219,7 @@ pub fn take_weights<M: Model>(file: &TensorFile, path: &Path, model: &mut M) -> 
     let params = flat_vector(file, path, model.layout(), "")?;
     let buffers = model.buffers();
     for tensor in &file.tensors {
-        let is_state = ["optimizer/", RESIDUAL]
+        let is_state = ["optimizer/", RESIDUAL, STALE]
             .iter()
             .any(|p| tensor.name.starts_with(p));
         if is_state || model.layout().get(&tensor.name).is_some() {
@@ -279,11 +283,24 @@ pub fn save_weights<M: Model>(
 
 /// Takes back what compression took from gradients; empty where there is none.
 pub fn take_residual(file: &TensorFile, path: &Path, layout: &Layout) -> Result<Vec<f32>> {
+    Ok(take_flat(file, path, layout, RESIDUAL)?.unwrap_or_default())
+}
+
+/// Takes back the parameters that a pipeline's next gradient is taken at, where the run had one.
+pub fn take_stale(file: &TensorFile, path: &Path, layout: &Layout) -> Result<Option<Vec<f32>>> {
+    take_flat(file, path, layout, STALE)
+}
+
+fn take_flat(
+    file: &TensorFile,
+    path: &Path,
+    layout: &Layout,
+    prefix: &str,
+) -> Result<Option<Vec<f32>>> {
     let mut names = file.tensors.iter().map(|t| &t.name);
-    if names.any(|name| name.starts_with(RESIDUAL)) {
-        flat_vector(file, path, layout, RESIDUAL)
-    } else {
-        Ok(Vec::new())
+    match names.any(|name| name.starts_with(prefix)) {
+        true => flat_vector(file, path, layout, prefix).map(Some),
+        false => Ok(None),
     }
 }
 

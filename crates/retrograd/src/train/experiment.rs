@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::Placement;
 use crate::optim::{OptimizerSpec, Schedule};
 use crate::suggest;
 use crate::{Error, Loss, Result, disk};
@@ -83,6 +84,13 @@ pub struct TrainSpec {
     /// Update a tensor once its gradient is complete, on the CPU; the same bits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fused_updates: bool,
+    /// 1 takes every gradient at the parameters from before the last update, so that a device computes it
+    /// while the CPU makes that update (`--mode hybrid`); the same recurrence on the CPU.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub pipeline: u64,
+    /// Where steps are computed: what `--device auto` found to be faster, so that a resumed run stays there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// Tensors that keep their values: names, or prefixes with a final `*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub freeze: Vec<String>,
@@ -150,6 +158,9 @@ fn one() -> u64 {
 fn is_one(n: &u64) -> bool {
     *n == 1
 }
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
 
 impl Default for TrainSpec {
     fn default() -> Self {
@@ -164,6 +175,8 @@ impl Default for TrainSpec {
             accumulate: 1,
             shards: None,
             fused_updates: false,
+            pipeline: 0,
+            device: None,
             freeze: Vec::new(),
             weights: None,
             early_stopping: None,
@@ -225,6 +238,10 @@ impl TrainSpec {
         if self.fused_updates {
             self.check_fused()?;
         }
+        self.check_pipeline()?;
+        if let Some(device) = &self.device {
+            Placement::parse(device)?;
+        }
         self.optimizer.check()?;
         self.schedule.check()
     }
@@ -244,6 +261,28 @@ impl TrainSpec {
     pub fn attempts(&self) -> Option<u64> {
         let each = self.restart_after.filter(|_| self.weights.is_none())?;
         Some(self.last_epoch().div_ceil(each))
+    }
+
+    /// A pipeline is one step deep, and where gradients are of one process.
+    fn check_pipeline(&self) -> Result<()> {
+        let refused =
+            |got: String, needed: &str| Err(Error::invalid("train.pipeline", got, needed));
+        match (self.pipeline, self.fused_updates, self.shards) {
+            (0, ..) | (1, false, None) => Ok(()),
+            (1, true, _) => refused(
+                "1 beside fused_updates = true".into(),
+                "one of them: a fused update is made while its gradient is computed, a pipeline's one \
+                 step later",
+            ),
+            (1, _, Some(shards)) => refused(
+                format!("1 beside shards = {shards}"),
+                "one of them: processes send their gradients to each other before an update",
+            ),
+            (depth, ..) => refused(
+                depth.to_string(),
+                "0 or 1: the device is never more than one update ahead",
+            ),
+        }
     }
 
     /// Nothing that needs the whole gradient before the first update, or the parameters from before

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 mod attempts;
 mod ending;
+mod pipelining;
 mod saving;
 mod stepping;
 
@@ -41,6 +42,8 @@ pub(super) struct Fit<'a, T: Task> {
     /// Where steps are computed, if not here, and the step that it began with.
     accelerator: Option<Box<dyn Accelerator<T::Model>>>,
     accelerated_from: u64,
+    /// In a pipeline: the rate of an update whose gradient is here, and which is made beside the next one's.
+    pending: Option<f64>,
     /// What an accelerator knows beside parameters and optimizer, as of the last save.
     carried: Carried,
     example: Option<Example<T::Model>>,
@@ -92,6 +95,9 @@ impl<'a, T: Task> Fit<'a, T> {
         };
         let mut stepper = Stepper::new(task.model(), params, spec.optimizer);
         stepper.image_loss = task.image_loss();
+        if spec.pipeline > 0 {
+            stepper.pipeline(None);
+        }
         Ok(Fit {
             experiment,
             spec,
@@ -107,6 +113,7 @@ impl<'a, T: Task> Fit<'a, T> {
             shards: None,
             accelerator: None,
             accelerated_from: 0,
+            pending: None,
             carried: Carried::default(),
             example: None,
             progress: Progress {
@@ -131,12 +138,19 @@ impl<'a, T: Task> Fit<'a, T> {
 
     /// Lets steps be computed elsewhere, from the state that is here now.
     pub(super) fn accelerate(&mut self, placement: &Placement) -> Result<()> {
-        if self.spec.fused_updates && *placement != Placement::Cpu {
+        let mixed = matches!(
+            placement,
+            Placement::Gpu {
+                precision: Precision::Mixed,
+                ..
+            }
+        );
+        if self.spec.fused_updates && mixed {
             return Err(Error::invalid(
                 "train.fused_updates",
-                "true with --device gpu",
-                "false: a device's step is a recording with its updates at the end, where loss \
-                 scaling (mixed precision) knows whether the step counts",
+                "true with --precision mixed",
+                "false: whether the loss scale was too large, and the step doesn't count, is known \
+                 when the whole gradient is",
             ));
         }
         let stepper = &self.stepper;
@@ -149,22 +163,16 @@ impl<'a, T: Task> Fit<'a, T> {
         let Some(made) = self.task.model().accelerator(placement, &start)? else {
             return Ok(());
         };
-        if made.mode() == Mode::Native && self.spec.accumulate > 1 {
+        if self.spec.pipeline > 0 && made.mode() == Mode::Native {
             return Err(Error::invalid(
-                "train.accumulate",
-                self.spec.accumulate,
-                "1 with --mode native; --mode hybrid accumulates",
+                "train.pipeline",
+                format!("{} with --mode native", self.spec.pipeline),
+                "--mode hybrid: a native step makes its update on the device, there is nothing on the \
+                 CPU to do beside it",
             ));
         }
         if let Some(shards) = self.spec.shards {
-            let mixed = matches!(
-                placement,
-                Placement::Gpu {
-                    mode: Mode::Native,
-                    precision: Precision::Mixed,
-                    ..
-                }
-            );
+            let mixed = mixed && made.mode() == Mode::Native;
             let refused = match (mixed, self.task.model().couples_samples()) {
                 (true, _) => Some((
                     "--precision mixed",

@@ -5,6 +5,8 @@
 //! optimizer, evaluation. An [`Experiment`] file describes a run.
 
 mod accelerator;
+mod arriving;
+mod auto;
 mod checkpoint;
 mod digests;
 mod event;
@@ -30,8 +32,10 @@ pub use crate::data::Values;
 pub use crate::data::safetensors::{NamedTensor, TensorFile};
 pub(crate) use accelerator::no_gpu;
 pub use accelerator::{
-    Accelerator, Arrived, Carried, CarriedScale, Mode, Placement, Precision, Start,
+    Accelerator, Arrived, Carried, CarriedScale, MicroBatch, Mode, Placement, Precision, Start,
+    Updating,
 };
+pub use auto::Clock;
 pub use checkpoint::{Metadata, load_weights, save_weights};
 pub use digests::{CONTRACT, Compared, Digests, Recorded};
 pub use event::{Event, Observer, Quiet, Record, Source, Summary};

@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use super::auto::{self, Clock};
 use super::fit::Fit;
 use super::folder::RunFolder;
 use super::{Experiment, Findings, Observer, Placement, Quiet, Summary, Task, shards};
+use crate::clock::Instant;
 use crate::group::{Alone, Courier, Frame, Group, Tree, meet, with_courier};
 use crate::{Error, Model, Result, budget, simd};
 
@@ -14,6 +16,9 @@ pub struct Session<'a> {
     experiment: Experiment,
     folder: Place,
     placement: Placement,
+    /// Where it may be placed, and who says how long steps take there.
+    places: Vec<Placement>,
+    clock: Option<Clock<'a>>,
     group: Option<&'a dyn Group>,
     verify: bool,
     report: bool,
@@ -38,6 +43,8 @@ impl<'a> Session<'a> {
             experiment,
             folder: Place::Memory,
             placement: Placement::Cpu,
+            places: Vec::new(),
+            clock: None,
             group: None,
             verify: false,
             report: true,
@@ -65,6 +72,20 @@ impl<'a> Session<'a> {
     /// Where steps are computed.
     pub fn placed(mut self, placement: Placement) -> Self {
         self.placement = placement;
+        self
+    }
+
+    /// Steps are computed at the fastest of these places, which a few steps at each decide. The experiment
+    /// keeps it: a resumed run that says nothing of its own stays there.
+    pub fn placed_by_time(mut self, places: Vec<Placement>) -> Self {
+        self.places = places;
+        self
+    }
+
+    /// The clock that [`Session::placed_by_time`] looks at.
+    #[doc(hidden)]
+    pub fn timed_by(mut self, clock: Clock<'a>) -> Self {
+        self.clock = Some(clock);
         self
     }
 
@@ -162,6 +183,7 @@ impl<'a> Session<'a> {
             return Ok(Summary::default());
         }
         budget::allow(&task.demand(&self.experiment.train))?;
+        self.place_by_time(task)?;
         let shards = shards::choose(task, self.experiment.train.shards, self.group)?;
         if let Some(shards) = shards {
             self.experiment.train.shards = Some(shards);
@@ -175,6 +197,31 @@ impl<'a> Session<'a> {
         }
         let tree = Tree::new(shards.unwrap_or(1));
         with_courier(group, tree, |courier| self.fit_with(task, shards, courier))
+    }
+
+    /// Chooses among several places; a run that goes on stays where it is.
+    fn place_by_time<T: Task>(&mut self, task: &mut T) -> Result<()> {
+        if self.places.is_empty() {
+            return Ok(());
+        }
+        let known = self.experiment.train.device.as_deref();
+        if let (Some(text), Place::Resume(_)) = (known, &self.folder) {
+            self.placement = Placement::parse(text)?;
+            return Ok(());
+        }
+        let spec = &self.experiment.train;
+        let (placement, line) = match &mut self.clock {
+            Some(clock) => auto::choose(task, spec, &self.places, clock)?,
+            None => {
+                let begun = Instant::now();
+                let mut clock = || begun.elapsed().as_secs_f64();
+                auto::choose(task, spec, &self.places, &mut clock)?
+            }
+        };
+        self.experiment.train.device = Some(placement.to_text());
+        self.placement = placement;
+        self.note(&line);
+        Ok(())
     }
 
     fn fit_with<T: Task>(

@@ -14,11 +14,20 @@
 //! clipping by the norm over all parameters is refused, and a penalty must be a sum over the ranges
 //! that the model reports. Its gradient is added after the backward pass has added everything else,
 //! as in the plain order: begun with the penalty, the sums would be rounded otherwise.
+//!
+//! In a *pipeline* ([`Stepper::pipeline`]) a gradient is taken at the parameters from before the last
+//! update, so that a device can compute it while the last update is made:
+//!
+//! w₍n+1₎ = w₍n₎ − step(g₍n₎(w₍n−1₎)), with w₍−1₎ = w₍0₎,
+//!
+//! where g₍n₎ is the gradient of batch n, the penalty's with it. The first two are both taken at w₍0₎. Here
+//! a step needs nothing but w₍n−1₎ beside w₍n₎, whatever the order in which a device and the CPU get there.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Example;
+use super::arriving::Undo;
 use crate::clock::Instant;
 use crate::group::Segments;
 use crate::loss_image::ImageLoss;
@@ -155,7 +164,14 @@ pub struct Stepper<M: Model> {
     pub(crate) grads: Vec<f32>,
     d_output: Vec<f32>,
     pub(crate) tape: M::Tape<f32>,
-    bad: Option<BadNumber>,
+    pub(super) bad: Option<BadNumber>,
+    /// What an arriving step may have to put back.
+    pub(super) undo: Undo,
+    /// Whether what computes gradients elsewhere has these parameters.
+    pub(super) elsewhere: bool,
+    /// In a pipeline, the parameters that the next gradient is taken at: those from before the last update.
+    pub(super) stale: Option<Vec<f32>>,
+    spare: Vec<f32>,
     /// Seconds in forward and the loss since they were last asked for.
     forward_seconds: f64,
 }
@@ -176,7 +192,29 @@ impl<M: Model> Stepper<M> {
             d_output: Vec::new(),
             tape: Default::default(),
             bad: None,
+            undo: Undo::default(),
+            elsewhere: false,
+            stale: None,
+            spare: Vec::new(),
             forward_seconds: 0.0,
+        }
+    }
+
+    /// From here on the gradient of every step is taken at the parameters from before the last update
+    /// (module docs); the first two are both taken at these, or at those that a checkpoint held.
+    pub fn pipeline(&mut self, stale: Option<Vec<f32>>) {
+        self.stale = Some(stale.unwrap_or_else(|| self.params.clone()));
+    }
+
+    /// The parameters that the next gradient is taken at.
+    pub fn taken_at(&self) -> &[f32] {
+        self.stale.as_deref().unwrap_or(&self.params)
+    }
+
+    /// A pipeline begins anew at the parameters: a step was left out, or they were changed otherwise.
+    pub(super) fn restart_pipeline(&mut self) {
+        if let Some(stale) = &mut self.stale {
+            stale.copy_from_slice(&self.params);
         }
     }
 
@@ -241,7 +279,8 @@ impl<M: Model> Stepper<M> {
             tape: &mut self.tape,
             seconds: &mut self.forward_seconds,
         };
-        differentiate(model, &self.params, lesson, memory, share, add, grads)
+        let params = self.stale.as_deref().unwrap_or(&self.params);
+        differentiate(model, params, lesson, memory, share, add, grads)
     }
 
     /// Forward and loss, with the gradient of the output.
@@ -265,15 +304,16 @@ impl<M: Model> Stepper<M> {
         if !add {
             self.bad = None;
         }
+        let params = self.stale.as_deref().unwrap_or(&self.params);
         let value = if add || share != 1.0 {
-            self.d_output.resize(self.params.len(), 0.0);
-            let value = compute(&self.params, &mut self.d_output)?;
+            self.d_output.resize(params.len(), 0.0);
+            let value = compute(params, &mut self.d_output)?;
             for (g, &one) in self.grads.iter_mut().zip(&self.d_output) {
                 *g = share * one + if add { *g } else { 0.0 };
             }
             value
         } else {
-            compute(&self.params, &mut self.grads)?
+            compute(params, &mut self.grads)?
         };
         if !value.is_finite() {
             self.bad
@@ -306,20 +346,24 @@ impl<M: Model> Stepper<M> {
         if let Some(bad) = self.bad.take() {
             return Err(bad);
         }
-        let penalty = f64::from(model.penalty(&self.params, Some(&mut self.grads)));
+        self.elsewhere = false;
+        let taken_at = self.stale.as_deref().unwrap_or(&self.params);
+        let penalty = f64::from(model.penalty(taken_at, Some(&mut self.grads)));
         if !penalty.is_finite() {
             return Err(BadNumber::new("the penalty", penalty));
         }
+        if self.stale.is_some() {
+            self.spare.clone_from(&self.params);
+        }
         let mut update = Update {
-            model,
-            optimizer: &mut self.optimizer,
-            clip,
-            lr,
-            hooks,
-            begun: false,
+            hooks: Some(hooks),
+            ..Update::new(model, &mut self.optimizer, clip, lr)
         };
         update.range(0..self.params.len(), &mut self.params, &mut self.grads)?;
         update.end();
+        if let Some(stale) = &mut self.stale {
+            std::mem::swap(stale, &mut self.spare);
+        }
         Ok(penalty)
     }
 
@@ -354,12 +398,8 @@ impl<M: Model> Stepper<M> {
             return Err(BadNumber::new("the penalty", penalty).into());
         }
         let mut update = Update {
-            model,
-            optimizer: &mut self.optimizer,
-            clip,
-            lr,
-            hooks,
-            begun: false,
+            hooks: Some(hooks),
+            ..Update::new(model, &mut self.optimizer, clip, lr)
         };
         let mut outcome = Ok(());
         let mut ready = |range, params: &mut [f32], d_params: &mut [f32]| {
@@ -607,17 +647,33 @@ fn scale(d_output: &mut [f32], share: f32) {
 }
 
 /// What happens to a range whose gradient is complete.
-struct Update<'a, M: Model> {
+pub(super) struct Update<'a, M: Model> {
     model: &'a M,
-    optimizer: &'a mut Optimizer<f32>,
+    pub(super) optimizer: &'a mut Optimizer<f32>,
     clip: &'a Clip,
     lr: f64,
-    hooks: &'a mut dyn Hooks<M>,
+    hooks: Option<&'a mut dyn Hooks<M>>,
     /// Whether the optimizer has counted this step: from then on parameters are changed.
     begun: bool,
 }
 
-impl<M: Model> Update<'_, M> {
+impl<'a, M: Model> Update<'a, M> {
+    pub(super) fn new(
+        model: &'a M,
+        optimizer: &'a mut Optimizer<f32>,
+        clip: &'a Clip,
+        lr: f64,
+    ) -> Self {
+        Update {
+            model,
+            optimizer,
+            clip,
+            lr,
+            hooks: None,
+            begun: false,
+        }
+    }
+
     /// Hooks, the search for what isn't finite, clipping, the optimizer.
     fn range(
         &mut self,
@@ -626,7 +682,9 @@ impl<M: Model> Update<'_, M> {
         grads: &mut [f32],
     ) -> Result<(), BadNumber> {
         let layout = self.model.layout();
-        self.hooks.gradient(self.model, range.clone(), grads);
+        if let Some(hooks) = &mut self.hooks {
+            hooks.gradient(self.model, range.clone(), grads);
+        }
         if let Some(mut bad) = find_bad(grads, layout, range.clone(), "the gradient of") {
             bad.half_updated = self.begun;
             return Err(bad);
@@ -637,7 +695,9 @@ impl<M: Model> Update<'_, M> {
         if let Some(norm) = self.clip.norm {
             optim::clip_global_norm(grads, layout, norm);
         }
-        self.hooks.before_update(self.model, range.clone(), params);
+        if let Some(hooks) = &mut self.hooks {
+            hooks.before_update(self.model, range.clone(), params);
+        }
         let trained = layout.within(range.clone()).any(|(t, _)| !t.frozen);
         if trained && !self.begun {
             self.optimizer.begin();
@@ -649,14 +709,14 @@ impl<M: Model> Update<'_, M> {
     }
 
     /// Counts a step in which everything was frozen.
-    fn end(self) {
+    pub(super) fn end(self) {
         if !self.begun {
             self.optimizer.begin();
         }
     }
 
     /// The same with the penalty's gradient before it.
-    fn fused_range(
+    pub(super) fn fused_range(
         &mut self,
         range: Range<usize>,
         params: &mut [f32],

@@ -164,9 +164,12 @@ impl Record for Kan {
         &self,
         recording: &mut Recording,
         io: &Io<'_>,
-        sparsity: &Sparsity,
+        sparsity: Option<&Sparsity>,
         losses: &Part,
     ) -> Result<()> {
+        let Some(sparsity) = sparsity else {
+            return Ok(());
+        };
         let edges = self.inputs * self.outputs;
         let shape = [
             ("OUTPUTS", self.outputs as f64),

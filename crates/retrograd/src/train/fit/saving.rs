@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::super::checkpoint::{
-    Progress, make_checkpoint, take_progress, take_residual, take_weights, weights_file,
+    Progress, make_checkpoint, take_progress, take_residual, take_stale, take_weights, weights_file,
 };
 use super::super::folder::{MetricsFile, RunFolder, there};
 use super::super::step::{BadNumber, find_bad};
@@ -98,6 +98,7 @@ impl<T: Task> Fit<'_, T> {
         );
         self.observer.event(Event::Warning(&said));
         self.stepper.params = first_params(self.experiment, self.task)?;
+        self.stepper.restart_pipeline();
         self.best_params.copy_from_slice(&self.stepper.params);
         self.best_buffers = self.task.model().buffers();
         folder.write(&folder.experiment(), &self.experiment.to_toml())?;
@@ -130,6 +131,10 @@ impl<T: Task> Fit<'_, T> {
             loss_scale: progress.loss_scale,
             residual: take_residual(file, path, model.layout())?,
         };
+        if self.spec.pipeline > 0 {
+            self.stepper
+                .pipeline(take_stale(file, path, model.layout())?);
+        }
         self.check_seed(&progress, path)?;
         self.progress = progress;
         self.best_params.copy_from_slice(&self.stepper.params);
@@ -286,7 +291,7 @@ impl<T: Task> Fit<'_, T> {
             &mut file,
             model.layout(),
             optimizer,
-            residual,
+            [residual, self.stepper.stale.as_deref().unwrap_or(&[])],
             &self.progress,
         );
         Ok(file)

@@ -3,7 +3,7 @@
 
 use super::super::shards::Asked;
 use super::super::step::{BadNumber, Clip, Lesson, StepError, Stepped};
-use super::super::{Arrived, Event, Mode, OnNan, Start, Task};
+use super::super::{Arrived, Event, MicroBatch, Mode, OnNan, Start, Task, Updating};
 use super::Fit;
 use crate::clock::Instant;
 use crate::rng::Key;
@@ -36,6 +36,7 @@ impl<T: Task> Fit<'_, T> {
 
     /// What computes steps elsewhere goes on from the parameters that are here.
     pub(super) fn restart_accelerator(&mut self) -> Result<()> {
+        self.stepper.restart_pipeline();
         if let Some(accelerator) = &mut self.accelerator {
             self.carried = accelerator.carried()?;
             let start = Start {
@@ -58,39 +59,37 @@ impl<T: Task> Fit<'_, T> {
         let first = self.progress.step;
         let batches = spec.accumulate.min(per_epoch - first % per_epoch);
         self.lr = self.rate(first, per_epoch);
-        let share = match loss {
-            Loss::SumSquares => 1.0,
-            _ => 1.0 / batches as f32,
-        };
-        let clip = Clip {
-            element: spec.clip_element,
-            norm: spec.clip,
+        let of_step = |index| MicroBatch { index, of: batches };
+        let [share, _] = of_step(0).shares(loss);
+        let clip = self.clip();
+        let updating = Updating {
+            clip: &clip,
+            lr: self.lr,
+            skip_not_finite: spec.on_nan == OnNan::Skip,
+            fused: spec.fused_updates,
         };
         let mode = self.accelerator.as_ref().map(|a| a.mode());
         let native = mode == Some(Mode::Native);
-        if let Some(accelerator) = self.accelerator.as_mut().filter(|_| native)
-            && self.shards.is_none()
-        {
-            let start = Instant::now();
-            self.task.batch(first, &mut self.example)?;
-            self.progress.loading += start.elapsed().as_secs_f64();
-            let example = self.example.as_ref().expect("a task gives a batch");
-            let pass = Pass::training(key.step(first));
-            let skip = spec.on_nan == OnNan::Skip;
-            let arrived = accelerator.step(loss, example, &pass, &clip, self.lr, skip)?;
-            let last = arrived.last().map(|a| a.loss);
-            self.take_losses(&arrived)?;
-            self.progress.step += 1;
-            if let Some(loss) = last {
-                let step = self.progress.step;
-                self.observer.event(Event::Step { step, loss });
+        if native && self.shards.is_none() {
+            for i in 0..batches {
+                let pass = Pass::training(key.step(first + i));
+                self.native_batch(loss, &pass, of_step(i), &updating)?;
             }
             return Ok(());
         }
-        if spec.fused_updates {
-            let pass = Pass::training(key.step(first));
+        let pass = Pass::training(key.step(first));
+        if mode == Some(Mode::Hybrid) && self.shards.is_none() && batches == 1 {
+            if spec.pipeline > 0 {
+                return self.pipelined_step(loss, &pass, &clip);
+            }
+            if self.stepper.steps_in_pieces(self.task.model(), &clip) {
+                return self.arriving_step(loss, &pass, &clip);
+            }
+        }
+        if spec.fused_updates && mode.is_none() {
             return self.fused_step(loss, &pass, &clip);
         }
+        self.apply_pending(&clip)?;
         let mut value = 0.0;
         for i in 0..batches {
             let step = first + i;
@@ -98,9 +97,7 @@ impl<T: Task> Fit<'_, T> {
                 value += self.shard_gradients(loss, key, step, share, i > 0)? / batches as f64;
                 continue;
             }
-            let start = Instant::now();
-            self.task.batch(step, &mut self.example)?;
-            self.progress.loading += start.elapsed().as_secs_f64();
+            self.load(step)?;
             let example = self.example.as_ref().expect("a task gives a batch");
             let pass = Pass::training(key.step(step));
             let stepper = &mut self.stepper;
@@ -118,9 +115,8 @@ impl<T: Task> Fit<'_, T> {
         }
         if let Some(accelerator) = self.accelerator.as_mut().filter(|_| native) {
             self.stepper.check_finite(self.task.model())?;
-            let skip = spec.on_nan == OnNan::Skip;
             let grads = self.stepper.grads();
-            let arrived = accelerator.update(grads, value, &clip, self.lr, skip)?;
+            let arrived = accelerator.update(grads, value, &updating)?;
             self.take_losses(&arrived)?;
             self.progress.step += batches;
             let step = self.progress.step;
@@ -139,6 +135,44 @@ impl<T: Task> Fit<'_, T> {
             loss: value + penalty,
         });
         Ok(())
+    }
+
+    /// A batch of a step that is made whole elsewhere.
+    fn native_batch(
+        &mut self,
+        loss: Loss,
+        pass: &Pass,
+        micro: MicroBatch,
+        updating: &Updating<'_>,
+    ) -> Result<(), StepError> {
+        self.load(self.progress.step + micro.index)?;
+        let example = self.example.as_ref().expect("a task gives a batch");
+        let accelerator = self.accelerator.as_mut().expect("in native mode");
+        let arrived = accelerator.step(loss, example, pass, micro, updating)?;
+        self.take_losses(&arrived)?;
+        if micro.is_last() {
+            self.progress.step += micro.of;
+        }
+        if let Some(last) = arrived.last() {
+            let (step, loss) = (self.progress.step, last.loss);
+            self.observer.event(Event::Step { step, loss });
+        }
+        Ok(())
+    }
+
+    /// The first batch of the step that is so many steps after the accelerator's first.
+    fn accelerated_step(&self, steps: u64) -> u64 {
+        let per_epoch = self.task.steps_per_epoch().max(1);
+        let (from, each) = (self.accelerated_from, self.spec.accumulate);
+        // The epoch that it began in may have been cut by another number of batches before.
+        let left = per_epoch - from % per_epoch;
+        match steps.checked_sub(left.div_ceil(each)) {
+            None => from + steps * each,
+            Some(beyond) => {
+                let in_epoch = per_epoch.div_ceil(each);
+                from + left + beyond / in_epoch * per_epoch + beyond % in_epoch * each
+            }
+        }
     }
 
     /// Loss and gradient of a batch that is cut into shards.
@@ -172,22 +206,14 @@ impl<T: Task> Fit<'_, T> {
         pass: &Pass,
         clip: &Clip,
     ) -> Result<(), StepError> {
-        let start = Instant::now();
-        self.task.batch(self.progress.step, &mut self.example)?;
-        self.progress.loading += start.elapsed().as_secs_f64();
+        self.load(self.progress.step)?;
         let example = self.example.as_ref().expect("a task gives a batch");
         let lesson = Lesson::new(loss, example, pass);
         let (stepper, model) = (&mut self.stepper, self.task.model());
         let Stepped { loss, penalty } =
             stepper.fused_step(model, &lesson, clip, self.lr, &mut ())?;
         self.task.model_mut().absorb(stepper.tape());
-        self.progress.step += 1;
-        self.progress.loss_sum += loss + penalty;
-        self.progress.loss_count += 1;
-        self.observer.event(Event::Step {
-            step: self.progress.step,
-            loss: loss + penalty,
-        });
+        self.stepped(loss + penalty);
         Ok(())
     }
 
@@ -195,7 +221,7 @@ impl<T: Task> Fit<'_, T> {
     /// the state before it: no step after it has changed anything.
     pub(super) fn take_losses(&mut self, arrived: &[Arrived]) -> Result<(), StepError> {
         for one in arrived {
-            let step = self.accelerated_from + one.step;
+            let step = self.accelerated_step(one.step);
             if one.updated {
                 self.progress.loss_sum += one.loss;
                 self.progress.loss_count += 1;
@@ -208,7 +234,9 @@ impl<T: Task> Fit<'_, T> {
             };
             if self.spec.on_nan == OnNan::Stop {
                 self.progress.step = step;
-                return Err(BadNumber::new(tensor, one.loss).into());
+                let mut bad = BadNumber::new(tensor, one.loss);
+                bad.half_updated = self.spec.fused_updates && one.loss.is_finite();
+                return Err(bad.into());
             }
             self.progress.skipped += 1;
             self.observer.event(Event::Skipped { step, tensor });
@@ -218,6 +246,10 @@ impl<T: Task> Fit<'_, T> {
 
     /// Brings the state back from where steps are computed.
     pub(super) fn sync(&mut self) -> Result<()> {
+        let clip = self.clip();
+        if let Err(error) = self.apply_pending(&clip) {
+            return self.not_finite(error);
+        }
         let Some(mut accelerator) = self.accelerator.take() else {
             return Ok(());
         };
@@ -251,6 +283,7 @@ impl<T: Task> Fit<'_, T> {
             let per_epoch = self.task.steps_per_epoch().max(1);
             self.progress.step += self.spec.accumulate.min(per_epoch - step % per_epoch);
             self.progress.skipped += 1;
+            self.stepper.restart_pipeline();
             self.observer.event(Event::Skipped {
                 step,
                 tensor: &bad.tensor,
