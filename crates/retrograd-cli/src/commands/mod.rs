@@ -13,6 +13,8 @@ mod many_runs;
 mod playground;
 mod reproduce;
 mod run;
+#[cfg(feature = "gpu")]
+mod shader_mutants;
 mod train;
 mod verify;
 

@@ -17,9 +17,11 @@
 mod batch;
 pub(crate) mod device;
 pub(crate) mod extent;
+pub(crate) mod guard;
 pub(crate) mod kernels;
 pub(crate) mod layer;
 mod loss_image;
+pub mod mutants;
 mod network;
 mod optimizer;
 mod plan;

@@ -32,6 +32,8 @@ pub mod differences;
 mod families;
 mod machines;
 pub mod mutants;
+#[cfg(feature = "gpu")]
+pub mod on_device;
 pub mod practice;
 pub mod precision;
 mod processes;
@@ -49,7 +51,7 @@ pub use builtin::BuiltIn;
 pub use bundle::{Bundle, BundleArray, BundleOptimizer, Case, FromBundle};
 #[cfg(test)]
 pub(crate) use chain::precision_rows;
-pub use chain::{Expectation, OnProgress, Options, check_on};
+pub use chain::{Expectation, Kept, OnProgress, Options, check_on};
 pub use device::{Cpu, Device};
 pub use families::{Against, Check, On, built_in, check_bundle};
 pub use report::{
