@@ -79,7 +79,9 @@ fn models(half: bool) -> Vec<DeviceCheck> {
         .map(|model| DeviceCheck::of_model(model, false))
         .collect();
     if half {
-        let mixed = built_in().into_iter();
+        // The gradient of an automaton's state exceeds 16 bits at the first loss scale, and only those of
+        // the parameters make the scale smaller.
+        let mixed = (built_in().into_iter()).filter(|model| !model.name.starts_with("logic_ca"));
         all.extend(mixed.map(|model| DeviceCheck::of_model(model, true)));
     }
     for (i, stretch) in sizes::all().into_iter().enumerate() {
