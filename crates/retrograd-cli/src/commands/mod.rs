@@ -14,6 +14,8 @@ mod many_runs;
 mod playground;
 mod reproduce;
 mod run;
+#[cfg(feature = "gpu")]
+mod shader_mutants;
 mod train;
 mod verify;
 

@@ -6,10 +6,14 @@ use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use retrograd::data::write_whole;
+#[cfg(feature = "gpu")]
+use retrograd::gpu::Precision;
 use retrograd::verify::sizes::Draw;
 use retrograd::verify::{self, Bundle, On, Options, Report, table};
 
 use super::Threads;
+#[cfg(feature = "gpu")]
+use super::shader_mutants::{self, ShaderArgs};
 use super::train::PrecisionArg;
 use crate::exit::{Outcome, Result};
 
@@ -60,11 +64,14 @@ pub struct VerifyArgs {
     /// Writes the report as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    #[cfg(feature = "gpu")]
+    #[command(flatten)]
+    shaders: ShaderArgs,
     #[command(flatten)]
     threads: Threads,
 }
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
 enum DeviceArg {
     Cpu,
     Gpu,
@@ -76,6 +83,13 @@ pub fn run(args: VerifyArgs) -> Result {
 }
 
 fn check(args: VerifyArgs) -> Result {
+    #[cfg(feature = "gpu")]
+    if args.shaders.wanted() {
+        if args.device == DeviceArg::Cpu {
+            anyhow::bail!("--shader-mutants: got --device cpu, needs --device gpu");
+        }
+        return shader_mutants::run(&args.shaders);
+    }
     if args.list {
         names().iter().for_each(|name| println!("{name}"));
         return Ok(Outcome::Done);
@@ -95,6 +109,10 @@ fn check(args: VerifyArgs) -> Result {
         }
         DeviceArg::Gpu => On::Gpu(args.precision.into()),
     };
+    #[cfg(feature = "gpu")]
+    if on != On::Cpu {
+        verify::on_device::guard_buffers();
+    }
     let options = Options {
         on,
         progress: Some(Arc::new(move |what: &str| {
@@ -155,6 +173,10 @@ fn built_in(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<R
             report
         })?;
         print_rows(bar, &report);
+        let mut report = report;
+        #[cfg(feature = "gpu")]
+        report.extend(beside_models(args, options, bar)?);
+        report.extend(sizes(args, options, bar)?);
         return Ok(report);
     }
     let with_mutants = models.iter().filter(|m| m.has_mutants()).count();
@@ -201,6 +223,23 @@ fn built_in(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<R
     Ok(report)
 }
 
+/// What runs on a device beside the models.
+#[cfg(feature = "gpu")]
+fn beside_models(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<Report> {
+    let On::Gpu(Precision::F32) = options.on else {
+        return Ok(Report::default());
+    };
+    let half = verify::on_device::has_f16()?;
+    let mut report = Report::default();
+    for check in verify::on_device::beside_models(half) {
+        if args.wants(&check.name) {
+            report.extend(check.run(options)?);
+        }
+    }
+    print_rows(bar, &report);
+    Ok(report)
+}
+
 impl VerifyArgs {
     fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == name)
@@ -219,6 +258,12 @@ fn names() -> Vec<String> {
         .map(|p| p.name.to_string());
     let mut names: Vec<String> = models.chain(practice).collect();
     names.extend(verify::sizes::all().iter().map(size_name));
+    #[cfg(feature = "gpu")]
+    names.extend(
+        verify::on_device::beside_models(true)
+            .into_iter()
+            .map(|c| c.name),
+    );
     names.dedup();
     names
 }
@@ -238,7 +283,7 @@ fn headline(mutants: &Report) -> String {
 /// Every kernel and shared routine on both sides of its cuts.
 fn sizes(args: &VerifyArgs, options: &Options, bar: &ProgressBar) -> Result<Report> {
     let mut stretched = verify::sizes::all();
-    stretched.retain(|s| args.wants(&size_name(s)));
+    stretched.retain(|s| args.wants(&size_name(s)) && (options.on == On::Cpu || s.is_model()));
     if stretched.is_empty() {
         return Ok(Report::default());
     }

@@ -1,12 +1,15 @@
 //! Adapters, the chosen device, its pipelines and its counters.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use super::guard;
 use super::kernels::Kernel;
+use super::mutants::layout;
+use super::precision::with_f16;
 use crate::{Error, Result};
 
 /// What an adapter is and can do.
@@ -156,14 +159,28 @@ pub struct Gpu {
     description: AdapterDescription,
     modules: Mutex<HashMap<(&'static str, bool), wgpu::ShaderModule>>,
     pipelines: Mutex<HashMap<PipelineKey, wgpu::ComputePipeline>>,
+    /// Files and entry points that were recorded.
+    used: Mutex<BTreeSet<(&'static str, &'static str)>>,
     trouble: Arc<Mutex<Option<Trouble>>>,
     /// The largest buffer that is not refused, and how many are made before one is; limits only in tests.
     memory: AtomicU64,
     allocations: AtomicU64,
     /// What happened, where someone asked.
     events: Mutex<Option<Vec<GpuEvent>>>,
-    /// A deliberate fault: this text of the kernels is replaced by that.
-    mutation: Option<(String, String)>,
+    /// The most workgroups along one axis of a dispatch; fewer than the adapter's only in checks.
+    max_groups: AtomicU32,
+    /// A deliberate fault, the pipelines that have it, and why one of them could not be made.
+    mutation: Mutex<Option<Arc<Mutation>>>,
+    mutated: Mutex<HashMap<PipelineKey, wgpu::ComputePipeline>>,
+    refused: Mutex<Option<String>>,
+}
+
+/// A deliberate fault of kernels, to show that the checks see it.
+pub(crate) struct Mutation {
+    /// A kernel's text with it; none for a kernel that stays as it is.
+    pub text: Box<dyn Fn(&Kernel) -> Option<String> + Send + Sync>,
+    /// Whether an entry point of a kernel is changed by it.
+    pub changes: Box<dyn Fn(&Kernel, &str) -> bool + Send + Sync>,
 }
 
 /// What the device reported behind our back.
@@ -199,20 +216,26 @@ impl Gpu {
 
     /// Opens an adapter. An error where there is none that fits.
     pub fn open(choice: &Choice) -> Result<Arc<Self>> {
-        Self::open_with(choice, None)
+        Self::open_with(choice)
     }
 
     /// With a deliberate fault: a piece of text in the kernels replaced by another, to show that
     /// the checks see it.
     #[doc(hidden)]
     pub fn open_mutated(choice: &Choice, from: &str, to: &str) -> Result<Arc<Self>> {
-        Self::open_with(choice, Some((from.into(), to.into())))
+        let gpu = Self::open_with(choice)?;
+        let (from, to) = (from.to_string(), to.to_string());
+        gpu.mutate(Some(Mutation {
+            text: Box::new(move |kernel| Some(kernel.text(false).replace(&from, &to))),
+            changes: Box::new(|_, _| true),
+        }));
+        Ok(gpu)
     }
 
     /// As if the adapter had memory of its own, that the CPU can't map.
     #[doc(hidden)]
     pub fn open_unshared(choice: &Choice) -> Result<Arc<Self>> {
-        let mut gpu = Self::open_with(choice, None)?;
+        let mut gpu = Self::open_with(choice)?;
         if let Some(gpu) = Arc::get_mut(&mut gpu) {
             gpu.mapped = false;
         }
@@ -222,7 +245,7 @@ impl Gpu {
     /// As if the adapter let a kernel see no more bytes of a buffer than that.
     #[doc(hidden)]
     pub fn open_limited(choice: &Choice, binding: u64) -> Result<Arc<Self>> {
-        let mut gpu = Self::open_with(choice, None)?;
+        let mut gpu = Self::open_with(choice)?;
         if let Some(gpu) = Arc::get_mut(&mut gpu) {
             gpu.limits.max_storage_buffer_binding_size = binding;
         }
@@ -234,7 +257,7 @@ impl Gpu {
         self.mapped
     }
 
-    fn open_with(choice: &Choice, mutation: Option<(String, String)>) -> Result<Arc<Self>> {
+    fn open_with(choice: &Choice) -> Result<Arc<Self>> {
         let adapters = all_adapters();
         let descriptions: Vec<_> = adapters
             .iter()
@@ -271,6 +294,7 @@ impl Gpu {
         Ok(Arc::new(Gpu {
             device,
             queue,
+            max_groups: AtomicU32::new(limits.max_compute_workgroups_per_dimension),
             limits,
             timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
             f16: features.contains(wgpu::Features::SHADER_F16),
@@ -280,11 +304,14 @@ impl Gpu {
             description: descriptions[index].clone(),
             modules: Mutex::default(),
             pipelines: Mutex::default(),
+            used: Mutex::default(),
             trouble,
             memory: AtomicU64::new(u64::MAX),
             allocations: AtomicU64::new(u64::MAX),
             events: Mutex::default(),
-            mutation,
+            mutation: Mutex::default(),
+            mutated: Mutex::default(),
+            refused: Mutex::default(),
         }))
     }
 
@@ -348,6 +375,35 @@ impl Gpu {
         }
     }
 
+    /// From here on dispatches have at most so many workgroups along an axis, as on an adapter that
+    /// allows no more: what is recorded is folded. `None` for the adapter's own limit.
+    pub(crate) fn fold_at(&self, groups: Option<u32>) {
+        let own = self.limits.max_compute_workgroups_per_dimension;
+        let groups = groups.map_or(own, |groups| groups.min(own));
+        self.max_groups.store(groups, Ordering::Relaxed);
+    }
+
+    /// The most workgroups along an axis.
+    pub(crate) fn max_groups(&self) -> u32 {
+        self.max_groups.load(Ordering::Relaxed)
+    }
+
+    /// From here on kernels have that fault, or none; what the last one left behind is forgotten.
+    pub(crate) fn mutate(&self, mutation: Option<Mutation>) {
+        lock(&self.mutated).clear();
+        *lock(&self.refused) = None;
+        *lock(&self.mutation) = mutation.map(Arc::new);
+        let mut trouble = lock(&self.trouble);
+        if matches!(*trouble, Some(Trouble::Failed(_))) {
+            *trouble = None;
+        }
+    }
+
+    /// Why a kernel with the fault could not be compiled.
+    pub(crate) fn refused(&self) -> Option<String> {
+        lock(&self.refused).clone()
+    }
+
     /// An error if the device was lost or refused something.
     pub fn check(&self) -> Result<()> {
         match lock(&self.trouble).clone() {
@@ -408,6 +464,7 @@ impl Gpu {
     ) -> Result<wgpu::Buffer> {
         // Mapping what a lost device makes would panic.
         self.check()?;
+        let wanted = bytes;
         let bytes = bytes.max(16).next_multiple_of(16);
         let most = if usage.contains(wgpu::BufferUsages::STORAGE) {
             self.limits
@@ -447,7 +504,7 @@ impl Gpu {
         let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let buffer = self.device.create_buffer(&wgpu::BufferDescriptor {
             label: Some(label),
-            size: bytes,
+            size: bytes + guard::bytes(usage),
             usage,
             mapped_at_creation,
         });
@@ -455,6 +512,7 @@ impl Gpu {
             return Err(no_memory(label, bytes, grows, &error.to_string()));
         }
         self.check()?;
+        guard::put(self, label, &buffer, wanted);
         Ok(buffer)
     }
 
@@ -521,28 +579,42 @@ impl Gpu {
     ) -> wgpu::ComputePipeline {
         let bits = constants.iter().map(|&(n, v)| (n, v.to_bits())).collect();
         let key = (kernel.name, half, entry, bits);
+        lock(&self.used).insert((kernel.name, entry));
+        let mutation = lock(&self.mutation).clone();
+        if let Some(mutation) = mutation.filter(|m| (m.changes)(kernel, entry)) {
+            return self.mutated_pipeline(&mutation, kernel, key, constants);
+        }
         if let Some(pipeline) = lock(&self.pipelines).get(&key) {
             return pipeline.clone();
         }
         let module = lock(&self.modules)
             .entry((kernel.name, half))
-            .or_insert_with(|| {
-                let mut text = kernel.text(half);
-                if let Some((from, to)) = &self.mutation {
-                    text = text.replace(from, to);
-                }
-                let source = wgpu::ShaderSource::Wgsl(text.into());
-                let label = Some(kernel.name);
-                self.device
-                    .create_shader_module(wgpu::ShaderModuleDescriptor { label, source })
-            })
+            .or_insert_with(|| self.module(kernel.name, kernel.text(half)))
             .clone();
-        let pipeline = self
-            .device
+        let pipeline = self.compile(&module, None, entry, constants);
+        lock(&self.pipelines).insert(key, pipeline.clone());
+        pipeline
+    }
+
+    fn module(&self, name: &str, text: String) -> wgpu::ShaderModule {
+        let source = wgpu::ShaderSource::Wgsl(text.into());
+        let label = Some(name);
+        self.device
+            .create_shader_module(wgpu::ShaderModuleDescriptor { label, source })
+    }
+
+    fn compile(
+        &self,
+        module: &wgpu::ShaderModule,
+        layout: Option<&wgpu::PipelineLayout>,
+        entry: &str,
+        constants: &[(&'static str, f64)],
+    ) -> wgpu::ComputePipeline {
+        self.device
             .create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: Some(entry),
-                layout: None,
-                module: &module,
+                layout,
+                module,
                 entry_point: Some(entry),
                 compilation_options: wgpu::PipelineCompilationOptions {
                     constants,
@@ -550,9 +622,49 @@ impl Gpu {
                     zero_initialize_workgroup_memory: false,
                 },
                 cache: None,
+            })
+    }
+
+    /// A kernel with a fault. It is bound to what the right one is bound to, whatever it still uses.
+    fn mutated_pipeline(
+        &self,
+        mutation: &Mutation,
+        kernel: &Kernel,
+        key: PipelineKey,
+        constants: &[(&'static str, f64)],
+    ) -> wgpu::ComputePipeline {
+        if let Some(pipeline) = lock(&self.mutated).get(&key) {
+            return pipeline.clone();
+        }
+        let (half, entry) = (key.1, key.2);
+        let text = (mutation.text)(kernel).unwrap_or_else(|| kernel.text(false));
+        let text = if half { with_f16(&text) } else { text };
+        let bindings = self
+            .device
+            .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+                label: Some(entry),
+                entries: &layout(kernel, entry),
             });
-        lock(&self.pipelines).insert(key, pipeline.clone());
+        let layout = self
+            .device
+            .create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+                label: Some(entry),
+                bind_group_layouts: &[Some(&bindings)],
+                immediate_size: 0,
+            });
+        let scope = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let module = self.module(kernel.name, text);
+        let pipeline = self.compile(&module, Some(&layout), entry, constants);
+        if let Some(error) = block_on(scope.pop()) {
+            lock(&self.refused).get_or_insert_with(|| error.to_string());
+        }
+        lock(&self.mutated).insert(key, pipeline.clone());
         pipeline
+    }
+
+    /// The kernels that were recorded since the last call: files and entry points.
+    pub(crate) fn take_used(&self) -> BTreeSet<(&'static str, &'static str)> {
+        std::mem::take(&mut *lock(&self.used))
     }
 
     /// The entry points that were compiled so far.

@@ -29,6 +29,11 @@ impl Kernel {
         }
     }
 
+    /// The file, without what is shared.
+    pub fn source(&self) -> &'static str {
+        self.source
+    }
+
     /// What is compiled: the shared functions, then the file; with 16-bit activations where asked.
     pub fn text(&self, half: bool) -> String {
         let text = format!("{COMMON}\n{}", self.source);
@@ -72,7 +77,7 @@ fn fields(source: &'static str) -> Vec<&'static str> {
         .collect()
 }
 
-const COMMON: &str = include_str!("common.wgsl");
+pub(crate) const COMMON: &str = include_str!("common.wgsl");
 
 pub(crate) static CAST: Kernel = Kernel::new("gpu/cast.wgsl", include_str!("cast.wgsl"));
 pub(crate) static COMPRESS: Kernel =
@@ -84,6 +89,42 @@ pub(crate) static LOSS_IMAGE: Kernel =
     Kernel::new("gpu/loss_image.wgsl", include_str!("loss_image.wgsl"));
 pub(crate) static OPTIMIZER: Kernel =
     Kernel::new("gpu/optimizer.wgsl", include_str!("optimizer.wgsl"));
+
+/// Every file that is part of the program.
+pub(crate) fn all() -> Vec<&'static Kernel> {
+    use crate::{graph, layer, logic};
+    vec![
+        &CAST,
+        &COMPRESS,
+        &ELEMENTWISE,
+        &LOSS,
+        &LOSS_IMAGE,
+        &OPTIMIZER,
+        &graph::dag::gpu::DAG,
+        &layer::activation::gpu::ACTIVATION,
+        &layer::conv2d::gpu::CONV2D,
+        &layer::conv_transpose2d::gpu::CONV_TRANSPOSE2D,
+        &layer::dense::gpu::DENSE,
+        &layer::dropout::gpu::DROPOUT,
+        &layer::gat::gpu::ATTENTION,
+        &layer::gat::gpu::GAT,
+        &layer::gatv2::gpu::GATV2,
+        &layer::gine::gpu::GINE,
+        &layer::graph::gpu::GATHER,
+        &layer::graph::gpu::SUMS,
+        &layer::graph_conv::gpu::NORMALISE,
+        &layer::graph_pool::gpu::POOL,
+        &layer::kan::gpu::KAN,
+        &layer::kan::gpu::PENALTY,
+        &layer::norm::gpu::NORM,
+        &layer::normalize::gpu::NORMALIZE,
+        &layer::pair_dot::gpu::PAIR_DOT,
+        &layer::pool::gpu::POOL,
+        &layer::self_attention::gpu::SELF_ATTENTION,
+        &layer::upsample::gpu::UPSAMPLE,
+        &logic::gpu::AUTOMATON,
+    ]
+}
 
 #[cfg(test)]
 mod tests {

@@ -17,11 +17,13 @@
 mod batch;
 pub(crate) mod device;
 pub(crate) mod extent;
+pub(crate) mod guard;
 mod hybrid;
 pub(crate) mod kernels;
 mod landing;
 pub(crate) mod layer;
 mod loss_image;
+pub mod mutants;
 mod native;
 mod network;
 mod optimizer;

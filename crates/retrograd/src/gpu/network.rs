@@ -18,7 +18,7 @@ use super::precision::{LossScale, Precision, Scale, from_device, real_words, to_
 use super::recorded::Recorded;
 use super::recording::{Part, Recording, download, finish_with_download};
 use super::staging::Ring;
-use super::status::Status;
+use super::status::{SLOTS, Status};
 use super::topology::{Topic, topics};
 use crate::loss_image::ImageLoss;
 use crate::network::Network;
@@ -370,6 +370,14 @@ impl<M: Recorded> GpuNetwork<M> {
         recording.replay(&gpu, &mut encoder, None);
         let packed = finish_with_download(&gpu, encoder, packed, len.div_ceil(2))?;
         Ok(from_device(true, packed, len))
+    }
+
+    /// What the device itself will take for its next step, in mixed precision: the loss scale, the good
+    /// steps with it, and the steps that were left out.
+    pub(crate) fn scale_on_device(&self, steps: u64) -> Result<[f32; 3]> {
+        let all = download(&self.gpu, &self.status.scales)?;
+        let at = 4 * (steps % SLOTS) as usize;
+        Ok([all[at], all[at + 1], all[at + 2]])
     }
 
     /// What compression needs, made at its first use; `None` where there is nothing to compress.

@@ -1,6 +1,7 @@
 //! A recording: dispatches with their buffers, built once per shape and replayed.
 
 use super::device::{Gpu, count};
+use super::guard;
 use super::kernels::Kernel;
 use crate::{Error, Result};
 
@@ -19,7 +20,17 @@ impl Part {
         Part {
             buffer: buffer.clone(),
             offset: 0,
-            bytes: buffer.size(),
+            bytes: buffer.size() - guard::bytes(buffer.usage()),
+        }
+    }
+
+    /// The bytes that a kernel sees: to the end of the buffer where the part reaches it, with what is
+    /// there to show a kernel that goes beyond.
+    fn bound(&self) -> u64 {
+        let guard = guard::bytes(self.buffer.usage());
+        match self.offset + self.bytes + guard == self.buffer.size() {
+            true => self.bytes + guard,
+            false => self.bytes,
         }
     }
 }
@@ -59,7 +70,7 @@ impl Recording {
         buffers: &[&Part],
         groups: usize,
     ) -> Result<()> {
-        let groups = fold(groups, gpu.limits.max_compute_workgroups_per_dimension)?;
+        let groups = fold(groups, gpu.max_groups())?;
         let pipeline = gpu.pipeline(kernel, self.half, entry, constants);
         let sizes = gpu.constant(
             "sizes",
@@ -76,7 +87,7 @@ impl Recording {
                 resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
                     buffer: &part.buffer,
                     offset: part.offset,
-                    size: std::num::NonZeroU64::new(part.bytes),
+                    size: std::num::NonZeroU64::new(part.bound()),
                 }),
             });
         }

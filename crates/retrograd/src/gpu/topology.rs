@@ -184,6 +184,8 @@ impl Topology {
         let columns = feature_columns(batch);
         let (at, words) = lay_out(extent, topics, columns);
         let part = |label: &str, bytes: u64| -> Result<Part> {
+            // Zeroed and sent as a whole.
+            let bytes = bytes.max(16).next_multiple_of(16);
             Ok(Part::whole(&gpu.buffer(label, bytes, storage_usage())?))
         };
         let reals = |label: &str, len: usize| part(label, real_bytes(half) * len as u64);

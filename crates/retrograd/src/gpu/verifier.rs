@@ -10,7 +10,7 @@ use crate::train::Clip;
 use crate::verify::{
     BundleOptimizer, Cpu, Device, Evaluation, Granted, Link, On, Subject, Trajectory,
 };
-use crate::{Model, Result, Target};
+use crate::{Error, Model, Result, Target};
 
 /// Computes networks on a device for [`crate::verify::check_on`].
 pub struct GpuVerifier {
@@ -58,6 +58,14 @@ impl GpuVerifier {
         }
     }
 
+    /// The output without training: no dropout, running statistics.
+    pub(crate) fn infer<M: Recorded>(&self, subject: &Subject<'_, M>) -> Result<Vec<f64>> {
+        let (mut network, x, _) = self.put(subject)?;
+        let output = network.forward_batch(M::given(&x))?;
+        self.gpu.check_guards()?;
+        Ok(cast(&output))
+    }
+
     fn put<M: Recorded>(&self, subject: &Subject<'_, M>) -> Result<Put<M>> {
         let params: Vec<f32> = cast(&subject.params);
         let network = match self.precision {
@@ -93,11 +101,15 @@ impl<M: Recorded> Device<M> for GpuVerifier {
             ..Default::default()
         };
         let (loss, d_params) = network.bring_gradients(x, &target, subject.loss, &options)?;
+        let mut d_params: Vec<f64> = cast(&d_params);
+        let penalty = subject.model.penalty(&subject.params, Some(&mut d_params));
+        let d_input = cast(&network.input_gradient()?);
+        self.gpu.check_guards()?;
         Ok(Evaluation {
             output: cast(&output),
-            loss,
-            d_params: cast(&d_params),
-            d_input: cast(&network.input_gradient()?),
+            loss: loss + penalty,
+            d_params,
+            d_input,
         })
     }
 
@@ -120,14 +132,21 @@ impl<M: Recorded> Device<M> for GpuVerifier {
         };
         let mut trajectory = Trajectory::default();
         while trajectory.losses.len() < steps {
-            network.train_step_gpu_native_with_options(
+            let step = network.train_step_gpu_native_with_options(
                 x,
                 &target,
                 subject.loss,
                 &mut state,
                 &options,
-            )?;
-            let arrived = network.finish()?;
+            );
+            let arrived = match step.and_then(|()| network.finish()) {
+                // Steps that lead away: there is no number to compare with.
+                Err(Error::NotFinite { .. }) => {
+                    trajectory.params = vec![f64::NAN; subject.params.len()];
+                    return Ok(trajectory);
+                }
+                arrived => arrived?,
+            };
             // Left out with a loss scale that was too large: made again with half of it.
             if arrived.iter().any(|step| step.overflowed) {
                 continue;
@@ -136,6 +155,7 @@ impl<M: Recorded> Device<M> for GpuVerifier {
             trajectory.grads.push(cast(&network.gradients()?));
         }
         trajectory.params = cast(network.sync_weights_to_cpu()?);
+        self.gpu.check_guards()?;
         Ok(trajectory)
     }
 }

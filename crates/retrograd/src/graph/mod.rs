@@ -8,7 +8,7 @@ mod batch;
 mod bench;
 #[cfg(test)]
 mod checks;
-mod dag;
+pub(crate) mod dag;
 pub mod data;
 mod draft;
 pub mod draw;

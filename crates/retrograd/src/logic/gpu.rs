@@ -14,7 +14,8 @@ use crate::network::Sparsity;
 use crate::plan::{Grids, Input, Layers, Place, RowsOf};
 use crate::{Model, Result, Scalar};
 
-static AUTOMATON: Kernel = Kernel::new("logic/automaton.wgsl", include_str!("automaton.wgsl"));
+pub(crate) static AUTOMATON: Kernel =
+    Kernel::new("logic/automaton.wgsl", include_str!("automaton.wgsl"));
 
 /// All steps of an automaton.
 struct Automaton {

@@ -40,7 +40,7 @@ pub mod fast;
 mod from_png;
 pub mod gates;
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(crate) mod gpu;
 pub mod grid;
 pub mod hard;
 mod history;

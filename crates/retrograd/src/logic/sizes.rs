@@ -5,7 +5,7 @@ use crate::cuts::cut;
 use crate::rng::Key;
 use crate::simd;
 use crate::verify::builtin::{structured, subject};
-use crate::verify::sizes::{Stretch, on_cpu};
+use crate::verify::sizes::{Stretch, stretched};
 use crate::verify::{Case, Options, Row};
 use crate::{Error, Loss, Model, Result, Target};
 
@@ -24,7 +24,7 @@ pub(super) fn sizes() -> Vec<Stretch> {
         // Of four vectors of cells.
         own("PARALLEL_GATES").over(2 * 4),
     ];
-    let stretch = Stretch::own("logic_ca", check)
+    let stretch = Stretch::model("logic_ca", check)
         .axis("height", 4, [block.times(16).over(5), places])
         .axis("width", 5, [lanes, block.times(16).over(4)])
         .axis("gates", 6, gates)
@@ -68,5 +68,8 @@ fn check(n: &[usize], options: &Options) -> Result<Vec<Row>> {
         target: Target::values(unit(cells * 2, 1.7)),
         model,
     };
-    on_cpu(&subject("logic_ca", &case, Loss::SumSquares), options)
+    stretched(
+        &subject(&format!("logic_ca {n:?}"), &case, Loss::SumSquares),
+        options,
+    )
 }

@@ -33,6 +33,8 @@ mod families;
 mod function;
 mod machines;
 pub mod mutants;
+#[cfg(feature = "gpu")]
+pub mod on_device;
 pub mod practice;
 pub mod precision;
 mod processes;
@@ -50,7 +52,7 @@ pub use builtin::BuiltIn;
 pub use bundle::{Bundle, BundleArray, BundleOptimizer, Case, FromBundle};
 #[cfg(test)]
 pub(crate) use chain::precision_rows;
-pub use chain::{Expectation, OnProgress, Options, check_on};
+pub use chain::{Expectation, Kept, OnProgress, Options, check_on};
 pub use device::{Cpu, Device};
 pub use families::{Against, Check, On, built_in, check_bundle};
 pub use function::{Backward, Forward, Function, Input, Reference, Round, function};

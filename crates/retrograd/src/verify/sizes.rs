@@ -11,13 +11,12 @@ use std::collections::BTreeSet;
 use super::builtin::network::case_of;
 use super::builtin::{graph, subject};
 use super::chain::{Expectation, Options, precision_rows, reuse_rows, thread_evaluations};
-use super::device::{Cpu, Device};
+use super::families::On;
 use super::precision::SamplePlan;
 use super::processes::joined_row;
 use super::report::{Link, Report, Row, Verdict, merged};
 use super::subject::Subject;
 use crate::cuts::Cut;
-use crate::network::Network;
 use crate::rng::Key;
 use crate::{FAMILIES, Loss, Model, Result, parallel};
 
@@ -45,6 +44,8 @@ struct Axis {
     /// While another axis is stretched.
     usual: usize,
     cuts: Vec<Cut>,
+    /// The largest that means something.
+    most: usize,
 }
 
 /// A network by its sizes.
@@ -66,6 +67,8 @@ type MakeSized<T> = Box<dyn Fn(&[usize]) -> T + Send + Sync>;
 enum Make {
     Network(MakeSized<SizedNetwork>),
     Graph(MakeSized<graph::SizedGraph>),
+    /// A model of another family, which is handed to [`stretched`].
+    Model(CheckSizes),
     /// Something with an oracle of its own; it says what came out for such sizes.
     Own(CheckSizes),
 }
@@ -87,7 +90,12 @@ impl Stretch {
         Self::of(name, Make::Graph(Box::new(make)))
     }
 
-    /// A routine, or a model of another family, that is checked by itself.
+    /// A model of another family: what makes it hands it to [`stretched`].
+    pub(crate) fn model(name: &'static str, check: CheckSizes) -> Self {
+        Self::of(name, Make::Model(check))
+    }
+
+    /// A routine that is checked by itself.
     pub(crate) fn own(name: &'static str, check: CheckSizes) -> Self {
         Self::of(name, Make::Own(check))
     }
@@ -105,7 +113,21 @@ impl Stretch {
         cuts: impl IntoIterator<Item = Cut>,
     ) -> Self {
         let cuts = cuts.into_iter().collect();
-        self.axes.push(Axis { name, usual, cuts });
+        let most = usize::MAX;
+        self.axes.push(Axis {
+            name,
+            usual,
+            cuts,
+            most,
+        });
+        self
+    }
+
+    /// With at most so much on the last axis: beyond it rounding is all that is left.
+    pub(crate) fn most(mut self, most: usize) -> Self {
+        if let Some(axis) = self.axes.last_mut() {
+            axis.most = most;
+        }
         self
     }
 
@@ -114,22 +136,39 @@ impl Stretch {
         self.axes.iter().flat_map(|a| &a.cuts)
     }
 
-    /// Whether a GPU computes it too.
-    pub fn is_network(&self) -> bool {
-        matches!(self.make, Make::Network(_))
+    /// Whether a GPU computes it, too.
+    pub fn is_model(&self) -> bool {
+        !matches!(self.make, Make::Own(_))
+    }
+
+    /// The sizes that are checked.
+    pub fn sizes(&self, draw: Draw, on: On) -> Vec<Vec<usize>> {
+        match on {
+            On::Cpu => self.drawn(draw, |axis, _| axis.cuts.iter().map(|c| c.size).collect()),
+            On::Gpu(_) if !self.is_model() => Vec::new(),
+            On::Gpu(_) => {
+                let mut sizes = self.drawn(draw, |_, _| DEVICE_CUTS.to_vec());
+                let mut many: Vec<usize> = self.axes.iter().map(|a| a.usual).collect();
+                if let Some(first) = self.axes.iter().position(|a| a.most >= DEVICE_MANY) {
+                    many[first] = DEVICE_MANY;
+                    sizes.push(many);
+                }
+                sizes
+            }
+        }
     }
 
     /// The sizes that are checked, none twice.
-    fn drawn(&self, draw: Draw, of: impl Fn(&Cut) -> bool) -> Vec<Vec<usize>> {
+    fn drawn(&self, draw: Draw, cuts: impl Fn(&Axis, usize) -> Vec<usize>) -> Vec<Vec<usize>> {
         let usual: Vec<usize> = self.axes.iter().map(|a| a.usual).collect();
         let mut all = BTreeSet::new();
-        let around = |axis: &Axis| -> BTreeSet<usize> {
-            let sizes = axis.cuts.iter().filter(|c| of(c)).map(|c| c.size);
+        let around = |axis: &Axis, place: usize| -> BTreeSet<usize> {
+            let sizes = cuts(axis, place).into_iter();
             let sizes = sizes.flat_map(|s| [s.saturating_sub(1), s, s + 1]);
-            sizes.filter(|&s| s > 0).collect()
+            sizes.filter(|&s| s > 0 && s <= axis.most).collect()
         };
         for (i, axis) in self.axes.iter().enumerate() {
-            for size in around(axis) {
+            for size in around(axis, i) {
                 let mut sizes = usual.clone();
                 sizes[i] = size;
                 all.insert(sizes);
@@ -138,7 +177,7 @@ impl Stretch {
         if draw == Draw::Deep {
             for (i, first) in self.axes.iter().enumerate() {
                 for (j, second) in self.axes.iter().enumerate().skip(i + 1) {
-                    let pairs = self.pairs(&around(first), &around(second), (i, j));
+                    let pairs = self.pairs(&around(first, i), &around(second, j), (i, j));
                     all.extend(pairs.into_iter().map(|(a, b)| {
                         let mut sizes = usual.clone();
                         (sizes[i], sizes[j]) = (a, b);
@@ -192,52 +231,35 @@ pub fn all() -> Vec<Stretch> {
     all
 }
 
-/// A constant of a GPU's kernel.
-fn on_gpu(cut: &Cut) -> bool {
-    cut.file.contains("gpu")
-}
+/// Where the kernels of a device cut, along any axis: tiles of 4 and of 8 results (8 is an edge of
+/// both), workgroups and runs of 64.
+const DEVICE_CUTS: [usize; 2] = [8, 64];
+/// And a size of the first axis at which every kernel has several workgroups, runs and pieces.
+const DEVICE_MANY: usize = 150;
 
 /// One stretched thing at every size of a draw. A size that cannot be built is a failure of the
 /// declaration, and a row.
 pub fn check(stretch: &Stretch, draw: Draw, options: &Options) -> Report {
     let mut report = Report::default();
-    for sizes in stretch.drawn(draw, |c| !on_gpu(c)) {
-        let (name, label) = (format!("sizes: {}", stretch.name), stretch.label(&sizes));
-        options.say(&format!("{name}, {label}"));
-        match stretch.rows(&name, &label, &sizes, options) {
-            Ok(rows) => report.rows.extend(by_link(&name, &label, &rows)),
-            Err(error) => {
-                let row = Row::unchecked(&name, &label, Link::Cpu, error.to_string());
-                let verdict = Verdict::Fail;
-                report.rows.push(Row { verdict, ..row });
-            }
-        }
+    for sizes in stretch.sizes(draw, options.on) {
+        report.extend(check_one(stretch, &sizes, options));
     }
     report
 }
 
-/// A stretched network at every size that a device's kernels are cut at.
-pub fn check_on(
-    stretch: &Stretch,
-    draw: Draw,
-    device: &mut dyn Device<Network>,
-    options: &Options,
-) -> Result<Report> {
-    let mut report = Report::default();
-    let Make::Network(make) = &stretch.make else {
-        return Ok(report);
+/// One of its sizes.
+pub fn check_one(stretch: &Stretch, sizes: &[usize], options: &Options) -> Report {
+    let (name, label) = (format!("sizes: {}", stretch.name), stretch.label(sizes));
+    options.say(&format!("{name}, {label}"));
+    let rows = match stretch.rows(&name, &label, sizes, options) {
+        Ok(rows) => by_link(&name, &label, &rows),
+        Err(error) => {
+            let row = Row::unchecked(&name, &label, Link::Cpu, error.to_string());
+            let verdict = Verdict::Fail;
+            vec![Row { verdict, ..row }]
+        }
     };
-    for sizes in stretch.drawn(draw, on_gpu) {
-        let (name, label) = (format!("sizes: {}", stretch.name), stretch.label(&sizes));
-        options.say(&format!("{name}, {label}"));
-        let (case, loss) = case_of(&name, &make(&sizes))?;
-        let subject = subject(&label, &case, loss);
-        let expected = Expectation::new(&subject, device.granted(), &[], 0, &PLAN);
-        let evaluation = device.evaluate(&subject)?;
-        let rows = precision_rows(&subject, &expected, &evaluation, device.link());
-        report.rows.extend(by_link(&name, &label, &rows));
-    }
-    Ok(report)
+    Report { rows }
 }
 
 impl Stretch {
@@ -252,21 +274,23 @@ impl Stretch {
         match &self.make {
             Make::Network(make) => {
                 let (case, loss) = case_of(name, &make(sizes))?;
-                let subject = subject(label, &case, loss);
-                let mut rows = on_cpu(&subject, options)?;
-                rows.extend(joined_row(&subject));
+                let subject = subject(&format!("{name}, {label}"), &case, loss);
+                let mut rows = stretched(&subject, options)?;
+                if options.on == On::Cpu {
+                    rows.extend(joined_row(&subject));
+                }
                 Ok(rows)
             }
             Make::Graph(make) => {
                 let (case, loss) = graph::sized(name, &make(sizes))?;
-                on_cpu(&subject(label, &case, loss), options)
+                stretched(&subject(&format!("{name}, {label}"), &case, loss), options)
             }
-            Make::Own(check) => check(sizes, options),
+            Make::Model(check) | Make::Own(check) => check(sizes, options),
         }
     }
 
     /// Rows 257, outputs 8: the axes whose sizes are not the usual ones.
-    fn label(&self, sizes: &[usize]) -> String {
+    pub(crate) fn label(&self, sizes: &[usize]) -> String {
         let stretched = self.axes.iter().zip(sizes).filter(|(a, s)| a.usual != **s);
         let words: Vec<String> = stretched.map(|(a, s)| format!("{} {s}", a.name)).collect();
         match words.is_empty() {
@@ -276,15 +300,28 @@ impl Stretch {
     }
 }
 
-/// A model of drawn sizes: kernels, threads and memory.
-pub(crate) fn on_cpu<M: Model>(subject: &Subject<'_, M>, options: &Options) -> Result<Vec<Row>> {
-    let mut device = Cpu;
-    let device: &mut dyn Device<M> = &mut device;
-    let expected = Expectation::new(subject, device.granted(), &[], 0, &PLAN);
+/// A model of drawn sizes: kernels and, on the CPU, threads and memory.
+pub(crate) fn stretched<M: Model>(subject: &Subject<'_, M>, options: &Options) -> Result<Vec<Row>> {
+    let Some(mut device) = subject.model.verifier(options.on)? else {
+        let why = "it has no kernels there";
+        return Ok(vec![Row::unchecked(
+            &subject.name,
+            "everything",
+            Link::Gpu,
+            why,
+        )]);
+    };
+    let granted = device.granted();
+    let expected = options.expectation(&subject.name, || {
+        Expectation::new(subject, granted, &[], 0, &PLAN)
+    });
+    options.say(&format!("{}: f32 kernels", subject.name));
     let evaluation = device.evaluate(subject)?;
-    let mut rows = precision_rows(subject, &expected, &evaluation, Link::Cpu);
-    rows.extend(thread_evaluations(subject, options));
-    rows.extend(reuse_rows(subject, &expected));
+    let mut rows = precision_rows(subject, &expected, &evaluation, device.link());
+    if options.on == On::Cpu {
+        rows.extend(thread_evaluations(subject, options));
+        rows.extend(reuse_rows(subject, &expected));
+    }
     Ok(rows)
 }
 

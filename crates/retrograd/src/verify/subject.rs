@@ -282,11 +282,12 @@ pub fn follow<T: Scalar>(
         if divides_by_size(&optimizer.spec) {
             trajectory.grads.push(d_params.clone());
         }
-        if let Some(limit) = optimizer.clip {
-            optim::clip_global_norm(&mut d_params, layout, limit);
-        }
+        // As [`Clip`](crate::train::Clip) says: elements first, then the norm.
         if let Some(limit) = optimizer.clip_element {
             optim::clip_elements(&mut d_params, limit);
+        }
+        if let Some(limit) = optimizer.clip {
+            optim::clip_global_norm(&mut d_params, layout, limit);
         }
         state.step(&mut params, &d_params, layout, optimizer.spec.lr());
     }

@@ -4,7 +4,7 @@ use super::{DagNN, DagSpec, cpu, lanes};
 use crate::cuts::cut;
 use crate::family::Family;
 use crate::verify::builtin::{bundled, structured, subject};
-use crate::verify::sizes::{Stretch, on_cpu};
+use crate::verify::sizes::{Stretch, stretched};
 use crate::verify::{BuiltIn, Case, Check, Options, Row, against};
 use crate::{Loss, Model, Result, Target};
 
@@ -40,7 +40,7 @@ fn sizes() -> Vec<Stretch> {
         own("PARTS"),
         own("PARALLEL").over(4 * 5),
     ];
-    let stretch = Stretch::own("dag", check)
+    let stretch = Stretch::model("dag", check)
         .axis("samples", 5, samples)
         .axis("inputs", 3, [own("PIECE").over(4)])
         .axis("hidden nodes", 4, hidden);
@@ -67,5 +67,5 @@ fn check(n: &[usize], options: &Options) -> Result<Vec<Row>> {
         target: Target::values(structured(samples * outputs, 1.7)),
         model,
     };
-    on_cpu(&subject("dag", &case, Loss::Mse), options)
+    stretched(&subject(&format!("dag {n:?}"), &case, Loss::Mse), options)
 }

@@ -12,7 +12,7 @@ use crate::network::Sparsity;
 use crate::plan::{Input, Layers, Place, RowsOf};
 use crate::{Model, Result, Scalar};
 
-static DAG: Kernel = Kernel::new("graph/dag/dag.wgsl", include_str!("dag.wgsl"));
+pub(crate) static DAG: Kernel = Kernel::new("graph/dag/dag.wgsl", include_str!("dag.wgsl"));
 
 /// Slots of the tensors.
 const WEIGHT: usize = 0;

@@ -16,7 +16,7 @@
 mod cpu;
 mod family;
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(crate) mod gpu;
 mod lanes;
 mod reference;
 #[cfg(test)]

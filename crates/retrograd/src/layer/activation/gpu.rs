@@ -6,7 +6,7 @@ use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Record, groups};
 use crate::gpu::recording::{Part, Recording};
 
-static ACTIVATION: Kernel = Kernel::new(
+pub(crate) static ACTIVATION: Kernel = Kernel::new(
     "layer/activation/activation.wgsl",
     include_str!("activation.wgsl"),
 );

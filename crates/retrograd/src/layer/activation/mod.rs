@@ -17,7 +17,7 @@
 mod cpu;
 pub(crate) mod faults;
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(crate) mod gpu;
 mod onnx;
 mod spec;
 

@@ -7,7 +7,8 @@ use crate::gpu::layer::{Io, Lengths, Record, flag, groups, pieces};
 use crate::gpu::recording::{Part, Recording};
 use crate::network::PaddingMode;
 
-static CONV2D: Kernel = Kernel::new("layer/conv2d/conv2d.wgsl", include_str!("conv2d.wgsl"));
+pub(crate) static CONV2D: Kernel =
+    Kernel::new("layer/conv2d/conv2d.wgsl", include_str!("conv2d.wgsl"));
 
 impl Conv2d {
     fn constants(&self) -> Vec<(&'static str, f64)> {

@@ -13,7 +13,7 @@
 
 pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(crate) mod gpu;
 mod onnx;
 mod reference;
 mod spec;

@@ -6,7 +6,7 @@ use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Lengths, Record, flag, groups, pieces};
 use crate::gpu::recording::{Part, Recording};
 
-static CONV_TRANSPOSE2D: Kernel = Kernel::new(
+pub(crate) static CONV_TRANSPOSE2D: Kernel = Kernel::new(
     "layer/conv_transpose2d/conv_transpose2d.wgsl",
     include_str!("conv_transpose2d.wgsl"),
 );

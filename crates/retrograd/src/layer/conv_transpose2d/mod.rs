@@ -14,7 +14,7 @@
 //! input gradient, and the other way round.
 
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(crate) mod gpu;
 mod onnx;
 mod reference;
 mod spec;

@@ -6,7 +6,8 @@ use crate::gpu::kernels::{ELEMENTWISE, Kernel};
 use crate::gpu::layer::{Io, Lengths, Record, groups};
 use crate::gpu::recording::{Part, Recording};
 
-static DROPOUT: Kernel = Kernel::new("layer/dropout/dropout.wgsl", include_str!("dropout.wgsl"));
+pub(crate) static DROPOUT: Kernel =
+    Kernel::new("layer/dropout/dropout.wgsl", include_str!("dropout.wgsl"));
 
 /// y = m·x with m drawn from the layer's key for probability p.
 pub(crate) fn record_drop(

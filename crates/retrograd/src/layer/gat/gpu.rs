@@ -10,8 +10,9 @@ use crate::gpu::topology::Topic;
 use crate::layer::dropout::gpu::record_drop;
 use crate::layer::graph::gpu::{Also, Sum, Weigh, X, record_sums};
 
-static GAT: Kernel = Kernel::new("layer/gat/gat.wgsl", include_str!("gat.wgsl"));
-static ATTENTION: Kernel = Kernel::new("layer/gat/attention.wgsl", include_str!("attention.wgsl"));
+pub(crate) static GAT: Kernel = Kernel::new("layer/gat/gat.wgsl", include_str!("gat.wgsl"));
+pub(crate) static ATTENTION: Kernel =
+    Kernel::new("layer/gat/attention.wgsl", include_str!("attention.wgsl"));
 
 /// The softmax's weights, which scores become and are dropped from, and their gradient.
 pub(crate) struct Attention<'a> {

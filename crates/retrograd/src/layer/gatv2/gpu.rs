@@ -9,7 +9,7 @@ use crate::gpu::topology::Topic;
 use crate::layer::gat::gpu::Attention;
 use crate::layer::graph::gpu::{Also, X, record_sums};
 
-static GATV2: Kernel = Kernel::new("layer/gatv2/gatv2.wgsl", include_str!("gatv2.wgsl"));
+pub(crate) static GATV2: Kernel = Kernel::new("layer/gatv2/gatv2.wgsl", include_str!("gatv2.wgsl"));
 
 /// Saved after what attention takes: l, r, their gradients, and every row's share of att's.
 const L: usize = 4;

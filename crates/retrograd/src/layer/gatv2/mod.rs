@@ -13,7 +13,7 @@
 //! d_att_h = Σ_p d_s_ph·LeakyReLU(u_ph).
 
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(crate) mod gpu;
 mod spec;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use crate::gpu::recording::{Part, Recording};
 use crate::gpu::topology::Topic;
 use crate::layer::graph::gpu::{Also, X, record_eps, record_gate};
 
-static GINE: Kernel = Kernel::new("layer/gine/gine.wgsl", include_str!("gine.wgsl"));
+pub(crate) static GINE: Kernel = Kernel::new("layer/gine/gine.wgsl", include_str!("gine.wgsl"));
 
 /// Saved: by edge l and its gradient, by node m, the hidden rows and their gradients, sums for ε.
 const L: usize = 0;

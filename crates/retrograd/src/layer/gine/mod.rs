@@ -11,7 +11,7 @@
 //! d_attr = d_l·lin.Wᵀ.
 
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(crate) mod gpu;
 mod spec;
 
 pub use spec::GineSpec;

@@ -9,8 +9,9 @@ use crate::gpu::topology::PatternAt;
 use crate::graph::ops::Linear;
 use crate::layer::dense::gpu::DENSE;
 
-static GATHER: Kernel = Kernel::new("layer/graph/gather.wgsl", include_str!("gather.wgsl"));
-static SUMS: Kernel = Kernel::new("layer/graph/sums.wgsl", include_str!("sums.wgsl"));
+pub(crate) static GATHER: Kernel =
+    Kernel::new("layer/graph/gather.wgsl", include_str!("gather.wgsl"));
+pub(crate) static SUMS: Kernel = Kernel::new("layer/graph/sums.wgsl", include_str!("sums.wgsl"));
 
 /// The coefficient of every slot, as in `ops::aggregate`.
 #[derive(Clone, Copy)]

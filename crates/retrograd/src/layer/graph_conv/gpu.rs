@@ -9,7 +9,7 @@ use crate::gpu::recording::{Part, Recording};
 use crate::gpu::topology::{PatternAt, Topic};
 use crate::layer::graph::gpu::{Also, Sum, Weigh, X, record_dots, record_eps, record_gate};
 
-static NORMALISE: Kernel = Kernel::new(
+pub(crate) static NORMALISE: Kernel = Kernel::new(
     "layer/graph_conv/normalise.wgsl",
     include_str!("normalise.wgsl"),
 );

@@ -25,7 +25,7 @@
 
 mod faults;
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(crate) mod gpu;
 mod spec;
 
 pub use spec::{GcnSpec, GinSpec, MessagePassingSpec, SageSpec};

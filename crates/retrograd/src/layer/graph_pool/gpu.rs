@@ -7,7 +7,7 @@ use crate::gpu::layer::{Io, Lengths, Record, groups};
 use crate::gpu::recording::{Part, Recording};
 use crate::gpu::topology::Topic;
 
-static POOL: Kernel = Kernel::new(
+pub(crate) static POOL: Kernel = Kernel::new(
     "layer/graph_pool/graph_pool.wgsl",
     include_str!("graph_pool.wgsl"),
 );

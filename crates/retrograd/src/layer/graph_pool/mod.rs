@@ -5,7 +5,7 @@
 
 mod faults;
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(crate) mod gpu;
 mod spec;
 
 pub use spec::{MaxPoolSpec, MeanPoolSpec, SumPoolSpec};

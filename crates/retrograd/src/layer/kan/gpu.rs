@@ -9,8 +9,9 @@ use crate::gpu::recording::{Part, Recording};
 use crate::layer::TENSORS;
 use crate::network::{Base, Outside, Sparsity};
 
-static KAN: Kernel = Kernel::new("layer/kan/kan.wgsl", include_str!("kan.wgsl"));
-static PENALTY: Kernel = Kernel::new("layer/kan/penalty.wgsl", include_str!("penalty.wgsl"));
+pub(crate) static KAN: Kernel = Kernel::new("layer/kan/kan.wgsl", include_str!("kan.wgsl"));
+pub(crate) static PENALTY: Kernel =
+    Kernel::new("layer/kan/penalty.wgsl", include_str!("penalty.wgsl"));
 
 /// Workgroups of 32 that own 8 × 8 results each.
 fn tiles(rows: usize, columns: usize) -> usize {

@@ -59,7 +59,7 @@ mod cpu;
 pub(crate) mod faults;
 pub(crate) mod frozen;
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(crate) mod gpu;
 mod onnx;
 mod penalty;
 pub(crate) mod reference;

@@ -183,6 +183,7 @@ fn sizes() -> Vec<Stretch> {
         (stretch.axis("rows", 9, rows).axis("inputs", 3, inputs))
             .axis("outputs", 4, outputs)
             .axis("grid", 4, grid)
+            .most(48)
     };
     vec![
         axes(Stretch::network("kan", |n| sized(n, r#""degree":3"#)), 3),

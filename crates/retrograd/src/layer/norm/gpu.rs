@@ -6,7 +6,7 @@ use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Lengths, Record, flag, groups};
 use crate::gpu::recording::{Part, Recording};
 
-static NORM: Kernel = Kernel::new("layer/norm/norm.wgsl", include_str!("norm.wgsl"));
+pub(crate) static NORM: Kernel = Kernel::new("layer/norm/norm.wgsl", include_str!("norm.wgsl"));
 
 impl Norm {
     fn constants(&self, training: bool) -> [(&'static str, f64); 6] {

@@ -19,7 +19,7 @@
 mod cpu;
 pub(crate) mod faults;
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(crate) mod gpu;
 mod joint;
 mod onnx;
 pub(crate) mod rows;

@@ -6,7 +6,7 @@ use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Record, groups};
 use crate::gpu::recording::{Part, Recording};
 
-static NORMALIZE: Kernel = Kernel::new(
+pub(crate) static NORMALIZE: Kernel = Kernel::new(
     "layer/normalize/normalize.wgsl",
     include_str!("normalize.wgsl"),
 );

@@ -4,7 +4,7 @@
 //! Statistics live in the buffers `N.mean` and `N.std`; d_x = d_y / std.
 
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(crate) mod gpu;
 mod onnx;
 mod spec;
 

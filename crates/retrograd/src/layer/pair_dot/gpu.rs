@@ -7,7 +7,7 @@ use crate::gpu::layer::{Io, Record, groups};
 use crate::gpu::recording::{Part, Recording};
 use crate::gpu::topology::Topic;
 
-static PAIR_DOT: Kernel = Kernel::new(
+pub(crate) static PAIR_DOT: Kernel = Kernel::new(
     "layer/pair_dot/pair_dot.wgsl",
     include_str!("pair_dot.wgsl"),
 );

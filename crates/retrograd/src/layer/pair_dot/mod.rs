@@ -3,7 +3,7 @@
 //! d_x_a += d_y_p · x_b and d_x_b += d_y_p · x_a, in the order of the pairs.
 
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(crate) mod gpu;
 mod spec;
 
 pub use spec::PairDotSpec;

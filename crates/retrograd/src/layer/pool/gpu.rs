@@ -6,7 +6,7 @@ use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Lengths, Record, flag, groups};
 use crate::gpu::recording::{Part, Recording};
 
-static POOL: Kernel = Kernel::new("layer/pool/pool.wgsl", include_str!("pool.wgsl"));
+pub(crate) static POOL: Kernel = Kernel::new("layer/pool/pool.wgsl", include_str!("pool.wgsl"));
 
 impl Pool {
     fn constants(&self) -> [(&'static str, f64); 7] {

@@ -134,6 +134,7 @@ fn stretch(kind: &'static str) -> Stretch {
     let values = cut(super::cpu::CUTS, "PARALLEL").over(3 * 2 * 4);
     Stretch::network(kind, make)
         .axis("kernel", 2, [lanes.over(8)])
+        .most(4)
         .axis("height", 4, [lanes])
         .axis("width", 7, [lanes, lanes.times(2), values])
 }

@@ -8,7 +8,7 @@ use crate::gpu::recording::{Part, Recording};
 use crate::gpu::topology::Topic;
 use crate::layer::graph::gpu::{Also, X};
 
-static SELF_ATTENTION: Kernel = Kernel::new(
+pub(crate) static SELF_ATTENTION: Kernel = Kernel::new(
     "layer/self_attention/self_attention.wgsl",
     include_str!("self_attention.wgsl"),
 );

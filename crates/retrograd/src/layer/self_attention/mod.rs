@@ -13,7 +13,7 @@
 //! thread.
 
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(crate) mod gpu;
 mod spec;
 
 pub use spec::SelfAttentionSpec;

@@ -6,7 +6,7 @@ use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Record, groups};
 use crate::gpu::recording::{Part, Recording};
 
-static UPSAMPLE: Kernel = Kernel::new(
+pub(crate) static UPSAMPLE: Kernel = Kernel::new(
     "layer/upsample/upsample.wgsl",
     include_str!("upsample.wgsl"),
 );

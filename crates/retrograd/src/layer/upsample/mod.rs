@@ -4,7 +4,7 @@
 
 pub(crate) mod faults;
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(crate) mod gpu;
 mod onnx;
 mod spec;
 

@@ -146,7 +146,7 @@ impl GpuGrid {
                 .write(&mask.buffer, 0, bytemuck::cast_slice(&words));
         }
         let groups = (self.height * self.row()).div_ceil(64);
-        let limit = self.gpu.limits.max_compute_workgroups_per_dimension;
+        let limit = self.gpu.max_groups();
         let [x, y] = fold(groups, limit)?;
         let mut encoder = self.gpu.device.create_command_encoder(&Default::default());
         {

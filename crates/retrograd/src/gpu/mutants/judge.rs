@@ -1,0 +1,217 @@
+//! One mutant through the checks that reach its kernel.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use super::accepted::parsed;
+use super::make::{Mutant, SHARED};
+use super::tokens;
+use crate::gpu::device::Mutation;
+use crate::gpu::kernels::{self, COMMON, Kernel};
+use crate::gpu::{Gpu, GpuVerifier};
+use crate::verify::on_device::{self, DeviceCheck};
+use crate::verify::{Kept, OnProgress, Options, Verdict};
+use crate::{Error, Result};
+
+/// What became of a mutant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Judged {
+    /// It is no kernel.
+    Rejected,
+    /// A check failed on it.
+    Caught {
+        /// The check.
+        by: String,
+    },
+    /// Every check that reaches it passed.
+    Survived {
+        /// How many those are.
+        checks: usize,
+    },
+}
+
+/// Which kernels a check runs, and how long it takes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reach {
+    /// On the device, when everything is compiled and the reference is known.
+    pub seconds: f64,
+    /// Files and entry points.
+    pub kernels: BTreeSet<(String, String)>,
+}
+
+/// The most checks that a mutant is run through: those that run little else first.
+const MAX_CHECKS: usize = 80;
+
+/// Runs mutants through checks.
+pub struct Judge {
+    gpu: Arc<Gpu>,
+    checks: Vec<DeviceCheck>,
+    options: Options,
+}
+
+impl Judge {
+    /// On the adapter that is chosen where none is named. `progress` is told what is computed.
+    pub fn new(progress: OnProgress) -> Result<Self> {
+        on_device::guard_buffers();
+        let gpu = GpuVerifier::shared()?;
+        let options = Options {
+            kept: Some(Kept::default()),
+            progress: Some(progress),
+            ..Options::default()
+        };
+        Ok(Judge {
+            checks: on_device::all(gpu.description().f16),
+            gpu,
+            options,
+        })
+    }
+
+    /// The names of its checks.
+    pub fn checks(&self) -> impl Iterator<Item = &str> {
+        self.checks.iter().map(|check| &check.name[..])
+    }
+
+    /// What a check reaches. It must pass on kernels that are right.
+    pub fn reach(&self, name: &str) -> Result<Reach> {
+        let check = self.check(name)?;
+        self.gpu.mutate(None);
+        self.gpu.take_used();
+        check.run(&self.options)?;
+        let kernels = (self.gpu.take_used().into_iter())
+            .map(|(file, entry)| (file.to_string(), entry.to_string()))
+            .collect();
+        let start = Instant::now();
+        let report = check.run(&self.options)?;
+        let seconds = start.elapsed().as_secs_f64();
+        match report.rows.iter().find(|row| row.verdict == Verdict::Fail) {
+            None => Ok(Reach { seconds, kernels }),
+            Some(row) => Err(Error::Gpu {
+                what: format!("{name} fails without a mutant: {}", row.tensor),
+                advice: "correct what `retrograd verify --device gpu` shows first".into(),
+            }),
+        }
+    }
+
+    fn check(&self, name: &str) -> Result<&DeviceCheck> {
+        let found = self.checks.iter().find(|check| check.name == name);
+        found.ok_or_else(|| Error::invalid("check", name, "the name of a check on the device"))
+    }
+
+    /// Judges one.
+    pub fn judge(&self, mutant: &Mutant, reach: &BTreeMap<String, Reach>) -> Result<Judged> {
+        if mutant.accepted(false).is_err() {
+            return Ok(Judged::Rejected);
+        }
+        let in_half = mutant.accepted(true).is_ok();
+        let names = mutant.checks(reach);
+        self.gpu.mutate(Some(mutant.mutation()));
+        let mut judged = Judged::Survived {
+            checks: names.len(),
+        };
+        for name in names {
+            let check = self.check(name)?;
+            if check.half && !in_half {
+                continue;
+            }
+            let report = catch_unwind(AssertUnwindSafe(|| check.run(&self.options)));
+            if self.gpu.refused().is_some() {
+                judged = Judged::Rejected;
+                break;
+            }
+            let passes = match report {
+                Ok(Ok(report)) => report.rows.iter().all(|row| row.verdict != Verdict::Fail),
+                Ok(Err(_)) | Err(_) => false,
+            };
+            if !passes {
+                judged = Judged::Caught { by: name.into() };
+                break;
+            }
+        }
+        self.gpu.mutate(None);
+        // Lost devices stay lost: the next judge opens another.
+        self.gpu.check()?;
+        Ok(judged)
+    }
+}
+
+impl Mutant {
+    /// Whether naga takes it for a kernel, with 16-bit activations where asked.
+    pub(super) fn accepted(&self, half: bool) -> std::result::Result<(), String> {
+        let kernel = kernels::all().into_iter().find(|k| k.name == self.file);
+        let text = match kernel {
+            Some(kernel) => self.text_of(kernel),
+            None => self.applied(COMMON),
+        };
+        parsed(&text, half).map(|_| ())
+    }
+
+    /// What is compiled instead of a kernel's text.
+    fn text_of(&self, kernel: &Kernel) -> String {
+        match self.file == SHARED {
+            true => format!("{}\n{}", self.applied(COMMON), kernel.source()),
+            false => format!("{COMMON}\n{}", self.applied(kernel.source())),
+        }
+    }
+
+    fn mutation(&self) -> Mutation {
+        let of = |kernel: &Kernel, file: &str| file == SHARED || kernel.name == file;
+        let (for_text, for_entries) = (self.clone(), self.clone());
+        Mutation {
+            text: Box::new(move |kernel| {
+                of(kernel, for_text.file).then(|| for_text.text_of(kernel))
+            }),
+            changes: Box::new(move |kernel, entry| {
+                of(kernel, for_entries.file) && reaches(kernel, entry, &for_entries.function)
+            }),
+        }
+    }
+
+    /// The checks that reach it: those that run the fewest other kernels first, then the quickest.
+    fn checks<'r>(&self, reach: &'r BTreeMap<String, Reach>) -> Vec<&'r str> {
+        let kernels = kernels::all();
+        let reaches_it = |(file, entry): &(String, String)| {
+            (self.file == SHARED || file == self.file)
+                && (kernels.iter())
+                    .find(|k| k.name == file)
+                    .is_some_and(|k| reaches(k, entry, &self.function))
+        };
+        let mut found: Vec<(&String, &Reach)> = (reach.iter())
+            .filter(|(_, reach)| reach.kernels.iter().any(reaches_it))
+            .collect();
+        found.sort_by(|(_, a), (_, b)| {
+            let (more, less) = (a.kernels.len(), b.kernels.len());
+            more.cmp(&less).then(a.seconds.total_cmp(&b.seconds))
+        });
+        found.truncate(MAX_CHECKS);
+        found.into_iter().map(|(name, _)| &name[..]).collect()
+    }
+}
+
+/// Whether an entry point is that function or calls it, itself or through others.
+fn reaches(kernel: &Kernel, entry: &str, function: &str) -> bool {
+    let text = kernel.text(false);
+    let all = tokens::tokens(&text);
+    let functions = tokens::functions(&text, &all);
+    let mut seen = BTreeSet::from([entry]);
+    let mut todo = vec![entry];
+    while let Some(name) = todo.pop() {
+        if name == function {
+            return true;
+        }
+        let Some(body) = functions.iter().find(|f| f.name == name).map(|f| &f.body) else {
+            continue;
+        };
+        for token in all.iter().filter(|t| body.contains(&t.range.start)) {
+            let word = &text[token.range.clone()];
+            if functions.iter().any(|f| f.name == word) && seen.insert(word) {
+                todo.push(word);
+            }
+        }
+    }
+    false
+}
