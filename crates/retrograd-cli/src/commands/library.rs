@@ -91,11 +91,8 @@ fn kernels(library: &Library) -> Result<Vec<Kernel>> {
     let functions = unsafe { library.get::<Functions>(b"retrograd_functions\0") }
         .context("got no function retrograd_functions, needs one (include/retrograd.h)")?;
     let mut kernels = Vec::new();
-    loop {
-        // SAFETY: as the header says: a table that stays, or null after the last.
-        let Some(told) = (unsafe { functions(kernels.len()).as_ref() }) else {
-            break;
-        };
+    // SAFETY: as the header says: a table that stays, or null after the last.
+    while let Some(told) = unsafe { functions(kernels.len()).as_ref() } {
         kernels.push(Kernel::read(told)?);
         ensure!(
             kernels.len() <= 1000,

@@ -366,9 +366,10 @@ fn limit_of(what: &str, reach: &BTreeMap<String, Reach>) -> f64 {
     if !on_device {
         return REFERENCE;
     }
-    let usual = reach.values().map(|r| r.seconds).fold(0.0, f64::max);
+    let longest = || reach.values().map(|r| r.seconds).max_by(f64::total_cmp);
     let name = what.rsplit_once(": ").map_or(what, |(name, _)| name);
-    let usual = reach.get(name).map_or(usual, |r| r.seconds);
+    let usual = reach.get(name).map(|r| r.seconds).or_else(longest);
+    let usual = usual.unwrap_or(0.0);
     PATIENCE + TIMES * usual
 }
 

@@ -175,12 +175,17 @@ pub struct Gpu {
     refused: Mutex<Option<String>>,
 }
 
+/// A kernel's text with a fault.
+type Changed = dyn Fn(&Kernel) -> Option<String> + Send + Sync;
+/// Whether an entry point of a kernel has it.
+type Changes = dyn Fn(&Kernel, &str) -> bool + Send + Sync;
+
 /// A deliberate fault of kernels, to show that the checks see it.
 pub(crate) struct Mutation {
     /// A kernel's text with it; none for a kernel that stays as it is.
-    pub text: Box<dyn Fn(&Kernel) -> Option<String> + Send + Sync>,
+    pub text: Box<Changed>,
     /// Whether an entry point of a kernel is changed by it.
-    pub changes: Box<dyn Fn(&Kernel, &str) -> bool + Send + Sync>,
+    pub changes: Box<Changes>,
 }
 
 /// What the device reported behind our back.

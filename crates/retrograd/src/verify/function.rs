@@ -66,12 +66,19 @@ pub type Forward<'a, T> = dyn Fn(&[Vec<T>], &mut [Vec<T>]) + 'a;
 /// The inputs' gradients from inputs and the outputs' gradients.
 pub type Backward<'a, T> = dyn Fn(&[Vec<T>], &[Vec<T>], &mut [Vec<T>]) + 'a;
 
+/// Outputs from inputs, every result passed through [`Round`].
+pub type RoundedForward<'a> = dyn Fn(Round<'_>, &[Vec<f64>], &mut [Vec<f64>]) + 'a;
+/// Gradients from inputs and the outputs' gradients, every result passed through [`Round`].
+pub type RoundedBackward<'a> = dyn Fn(Round<'_>, &[Vec<f64>], &[Vec<f64>], &mut [Vec<f64>]) + 'a;
+/// The gradients at a point.
+type Gradients<'a> = dyn Fn(&[Vec<f64>]) -> Vec<Vec<f64>> + 'a;
+
 /// The same in f64, with every result passed through [`Round`].
 pub struct Reference<'a> {
     /// Outputs from inputs.
-    pub forward: &'a dyn Fn(Round<'_>, &[Vec<f64>], &mut [Vec<f64>]),
+    pub forward: &'a RoundedForward<'a>,
     /// Gradients from inputs and the outputs' gradients.
-    pub backward: &'a dyn Fn(Round<'_>, &[Vec<f64>], &[Vec<f64>], &mut [Vec<f64>]),
+    pub backward: &'a RoundedBackward<'a>,
 }
 
 /// What is checked: a pair of functions over flat buffers.
@@ -316,11 +323,7 @@ struct Differences<'a> {
 
 /// Of every element, k times the deviation over points a few units in the last place apart; at least that of the
 /// tensor.
-fn scatter(
-    gradients: &dyn Fn(&[Vec<f64>]) -> Vec<Vec<f64>>,
-    at: &[Vec<f64>],
-    epsilon: f64,
-) -> Vec<Vec<f64>> {
+fn scatter(gradients: &Gradients<'_>, at: &[Vec<f64>], epsilon: f64) -> Vec<Vec<f64>> {
     let degrees = 2 * TABLES;
     let mut stream = Key::new(0).purpose("rounding of gradients").stream();
     let runs: Vec<Vec<Vec<f64>>> = (0..=degrees)
@@ -349,7 +352,7 @@ fn scatter(
 impl<'a> Differences<'a> {
     fn new(
         loss: &'a dyn Fn(&[Vec<f64>]) -> f64,
-        gradients: &dyn Fn(&[Vec<f64>]) -> Vec<Vec<f64>>,
+        gradients: &Gradients<'_>,
         at: &'a [Vec<f64>],
         step: f64,
         epsilon: f64,

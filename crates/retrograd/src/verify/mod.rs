@@ -55,7 +55,9 @@ pub(crate) use chain::precision_rows;
 pub use chain::{Expectation, Kept, OnProgress, Options, check_on};
 pub use device::{Cpu, Device};
 pub use families::{Against, Check, On, built_in, check_bundle};
-pub use function::{Backward, Forward, Function, Input, Reference, Round, function};
+pub use function::{
+    Backward, Forward, Function, Input, Reference, Round, RoundedBackward, RoundedForward, function,
+};
 pub use report::{
     Counts, Link, Report, Row, Verdict, Worst, compare, compare_some, largest, table,
 };

@@ -430,7 +430,7 @@ fn settings_that_need_the_whole_gradient_are_refused_with_the_reason() {
         })
         .fit(&mut Fake::new())
         .unwrap_err();
-    assert!(error.to_string().contains("loss scaling"), "{error}");
+    assert!(error.to_string().contains("loss scale"), "{error}");
 }
 
 const SGD: &str = "optimizer = { kind = \"sgd\", lr = 0.05, momentum = 0.9 }\n";
