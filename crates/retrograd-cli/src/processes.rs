@@ -124,22 +124,9 @@ pub fn local_rank() -> usize {
 pub fn threads() -> Option<usize> {
     #[cfg(feature = "mpi")]
     {
-        let local = JOINED.get()?.local_size();
-        let cores = std::thread::available_parallelism().ok()?.get();
-        let bound = online().is_some_and(|all| cores < all);
-        (!bound && local > 1).then_some((cores / local).max(1))
+        let (own, all) = (JOINED.get()?.cores(), std::thread::available_parallelism());
+        all.is_ok_and(|all| own < all.get()).then_some(own)
     }
     #[cfg(not(feature = "mpi"))]
     None
-}
-
-/// The machine's cores: `0-7,16-23`.
-#[cfg(feature = "mpi")]
-fn online() -> Option<usize> {
-    let list = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
-    let count = |range: &str| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        Some(last.parse::<usize>().ok()? + 1 - first.parse::<usize>().ok()?)
-    };
-    list.trim().split(',').map(count).sum()
 }

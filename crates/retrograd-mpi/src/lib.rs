@@ -8,7 +8,7 @@ use mpi::datatype::{Partition, PartitionMut};
 use mpi::environment::Universe;
 use mpi::request::{Request, Scope, scope};
 use mpi::topology::SimpleCommunicator;
-use mpi::traits::{Communicator, CommunicatorCollectives, Root};
+use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Root, Source};
 use retrograd::group::Group;
 use retrograd::{Error, Result};
 
@@ -21,6 +21,7 @@ pub struct Mpi {
     size: usize,
     local_rank: usize,
     local_size: usize,
+    cores: usize,
     /// One call at a time, from whichever thread.
     calls: Mutex<()>,
     /// Ends MPI when it is dropped.
@@ -48,6 +49,7 @@ impl Mpi {
             size: number(world.size()),
             local_rank: number(local.rank()),
             local_size: number(local.size()),
+            cores: cores(number(local.size())),
             calls: Mutex::new(()),
             universe: Mutex::new(Some(universe)),
         })
@@ -58,9 +60,9 @@ impl Mpi {
         self.local_rank
     }
 
-    /// How many of them are on this machine.
-    pub fn local_size(&self) -> usize {
-        self.local_size
+    /// Cores for this process: those that it is bound to, or its share of the machine's.
+    pub fn cores(&self) -> usize {
+        self.cores
     }
 
     /// Ends MPI; no call may follow.
@@ -79,6 +81,26 @@ impl Mpi {
         let turn = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         (SimpleCommunicator::world(), turn)
     }
+}
+
+/// Cores for one of so many processes on this machine.
+fn cores(local_size: usize) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let bound = online().is_some_and(|all| cores < all);
+    match bound {
+        true => cores,
+        false => (cores / local_size).max(1),
+    }
+}
+
+/// The machine's cores: `0-7,16-23`.
+fn online() -> Option<usize> {
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    let count = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(last.parse::<usize>().ok()? + 1 - first.parse::<usize>().ok()?)
+    };
+    list.trim().split(',').map(count).sum()
 }
 
 /// What MPI counts.
@@ -169,8 +191,10 @@ impl Group for Mpi {
 
     fn exchange(&self, send: &[f32], sent: &[usize], received: &mut [f32], counts: &[usize]) {
         let (world, _turn) = self.world();
-        let (sent, from) = parts(sent);
+        let (mut sent, from) = parts(sent);
         let (counts, to) = parts(counts);
+        // What is for this process stays where it is.
+        sent[self.rank] = 0;
         let send = Partition::new(send, sent, from);
         let mut received = PartitionMut::new(received, counts, to);
         scope(|scope| {
@@ -178,14 +202,26 @@ impl Group for Mpi {
         });
     }
 
+    /// From where it is to where it belongs: MPI's own call would want a copy of what is sent.
     fn share(&self, all: &mut [f32], counts: &[usize]) {
         let (world, _turn) = self.world();
-        let start: usize = counts[..self.rank].iter().sum();
-        let own = all[start..start + counts[self.rank]].to_vec();
-        let (counts, places) = parts(counts);
-        let mut to = PartitionMut::new(all, counts, places);
+        parts(counts);
+        let mut rest = all;
+        let cut = |&count| rest.split_off_mut(..count).expect("as many as are counted");
+        let mut slices: Vec<&mut [f32]> = counts.iter().map(cut).collect();
+        let own = std::mem::take(&mut slices[self.rank]);
+        let process = |rank: usize| world.process_at_rank(i32::try_from(rank).expect("a rank"));
         scope(|scope| {
-            patient(world.immediate_all_gather_varcount_into(scope, &own[..], &mut to));
+            let others = slices.into_iter().enumerate();
+            let others = others.filter(|(_, slice)| !slice.is_empty());
+            let mut requests: Vec<Request<'_, [f32], _>> = others
+                .map(|(rank, slice)| process(rank).immediate_receive_into(scope, slice))
+                .collect();
+            if !own.is_empty() {
+                let others = (0..self.size).filter(|&rank| rank != self.rank);
+                requests.extend(others.map(|rank| process(rank).immediate_send(scope, &*own)));
+            }
+            requests.into_iter().for_each(patient);
         });
     }
 
@@ -203,5 +239,10 @@ impl Group for Mpi {
     fn barrier(&self) {
         let (world, _turn) = self.world();
         world.barrier();
+    }
+
+    /// Between machines a network carries it; on one, it takes a core.
+    fn overlaps(&self, threads: usize) -> bool {
+        self.local_size < self.size || threads < self.cores
     }
 }

@@ -32,7 +32,7 @@ pub(crate) use played::size_played;
 pub use played::threads;
 pub use segments::Segments;
 pub(crate) use segments::children;
-pub(crate) use sums::{CUTS as SUMS_CUTS, Roots, Sums, add_to};
+pub(crate) use sums::{CUTS as SUMS_CUTS, Roots, Sum, Sums, add_to};
 pub(crate) use tree::cut;
 pub use tree::{Leaf, Tree};
 
@@ -51,9 +51,10 @@ pub trait Group: Send + Sync {
     /// Everybody's bytes at everybody, in the order of ranks. Lengths may differ.
     fn gather(&self, own: &[u8]) -> Vec<Vec<u8>>;
 
-    /// Numbers from everybody to everybody: of `send` the first `sent[0]` go to rank 0, the next
-    /// `sent[1]` to rank 1, and so on; `received` is filled with what every rank has for this one,
-    /// `counts[r]` of them from rank r.
+    /// Numbers from everybody to everybody else: of `send` the first `sent[0]` go to rank 0, the next
+    /// `sent[1]` to rank 1, and so on; `received` is filled with what the others have for this one,
+    /// `counts[r]` of them from rank r. What `send` has for this rank itself stays there: its own count
+    /// is 0.
     fn exchange(&self, send: &[f32], sent: &[usize], received: &mut [f32], counts: &[usize]);
 
     /// `all` is cut into parts of those lengths, a part for every rank. Everybody has filled its own;
@@ -65,6 +66,14 @@ pub trait Group: Send + Sync {
 
     /// Returns when everybody has come here.
     fn barrier(&self);
+
+    /// Whether an exchange goes on while this process computes on so many threads: there is a network that
+    /// carries it, or a core that nobody computes on. Where not, there is nothing to gain by sending parts of
+    /// a gradient early.
+    fn overlaps(&self, threads: usize) -> bool {
+        let _ = threads;
+        true
+    }
 }
 
 /// A group of one.
@@ -84,9 +93,7 @@ impl Group for Alone {
         vec![own.to_vec()]
     }
 
-    fn exchange(&self, send: &[f32], _: &[usize], received: &mut [f32], _: &[usize]) {
-        received.copy_from_slice(send);
-    }
+    fn exchange(&self, _: &[f32], _: &[usize], _: &mut [f32], _: &[usize]) {}
 
     fn share(&self, _: &mut [f32], _: &[usize]) {}
 

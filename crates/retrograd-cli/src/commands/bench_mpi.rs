@@ -72,8 +72,9 @@ fn exchange(group: &dyn Group, length: usize) -> [f64; 2] {
     let part = |rank: usize| length * (rank + 1) / size - length * rank / size;
     let lengths: Vec<usize> = (0..size).map(part).collect();
     let mut all = vec![1.0_f32; length];
-    let mut received = vec![0.0_f32; size * lengths[rank]];
-    let counts = vec![lengths[rank]; size];
+    let mut received = vec![0.0_f32; (size - 1) * lengths[rank]];
+    let mut counts = vec![lengths[rank]; size];
+    counts[rank] = 0;
     let rounds = (20_000_000 / length).clamp(10, 200);
     timed(group, rounds, || {
         group.exchange(&all, &lengths, &mut received, &counts);

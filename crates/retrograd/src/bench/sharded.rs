@@ -7,7 +7,9 @@ use crate::group::{Exchanged, Group, Tree, with_courier};
 use crate::network::Network;
 use crate::optim::OptimizerSpec;
 use crate::rng::Key;
-use crate::train::{Asked, Clip, Example, Metrics, Shards, Stepper, Task, choose_shards};
+use crate::train::{
+    Asked, Clip, Example, Metrics, Shards, StepError, Stepper, Task, choose_shards,
+};
 use crate::{Error, Loss, Model, Result, Target};
 
 /// Steps on batches that are cut into so many shards (the usual number where none is given), shared by a
@@ -129,11 +131,20 @@ pub(crate) fn sharded<T: Task>(
                     share: 1.0,
                     add: false,
                     stop: false,
+                    sliced: shards.slices(&clip, &stepper),
+                    save: false,
                 };
                 step += 1;
                 let made = shards.gradient(&mut task, &mut stepper, None, &asked);
-                let updated = stepper.update(task.model(), &clip, optimizer.lr());
-                let updated = updated.map_err(|bad| Error::refused(bad.tensor, "is not finite"));
+                let (model, lr) = (task.model(), optimizer.lr());
+                let updated = match asked.sliced {
+                    true => shards.update(&mut stepper, model, &clip, lr),
+                    false => stepper.update(model, &clip, lr).map_err(StepError::from),
+                };
+                let updated = updated.map_err(|error| match error {
+                    StepError::NotFinite(bad) => Error::refused(bad.tensor, "is not finite"),
+                    StepError::Other(error) => error,
+                });
                 failed = failed.take().or(made.err()).or(updated.err());
                 shards.exchanged()
             };

@@ -14,7 +14,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::meeting::{Frame, meet};
-use super::{Group, Roots, Sums, Tree};
+use super::sums::owned_by;
+use super::{Group, Roots, Sum, Sums, Tree};
 use crate::clock::Instant;
 use crate::{Error, Result, parallel};
 
@@ -25,6 +26,8 @@ pub(crate) struct Bucket {
     pub roots: Roots,
     /// The shards that have samples.
     pub full: Vec<bool>,
+    /// Numbers of the gradient, where every process gets the sum of its slice of them alone.
+    pub slices_of: Option<usize>,
 }
 
 /// Whether sums follow a meeting, by what everybody said.
@@ -40,7 +43,7 @@ enum Job {
 enum Done {
     Met(Result<Vec<Vec<u8>>>),
     /// Everybody's sum, where it was made.
-    Summed(Vec<Range<usize>>, Option<Vec<f32>>),
+    Summed(Ranges, Option<Sum>),
 }
 
 /// What exchanges took and sent since they were last asked for.
@@ -57,6 +60,8 @@ pub struct Exchanged {
 /// See the [module](self).
 pub(crate) struct Courier<'a> {
     group: &'a dyn Group,
+    /// Whether exchanges go on while this process computes.
+    pub overlaps: bool,
     post: Mutex<Post>,
     back: Mutex<Back>,
 }
@@ -64,7 +69,7 @@ pub(crate) struct Courier<'a> {
 /// Ranges of the flat vector that are added together.
 type Ranges = Vec<Range<usize>>;
 /// They, and their sum.
-type Summed = (Ranges, Vec<f32>);
+type Summed = (Ranges, Sum);
 
 /// Where jobs go.
 enum Post {
@@ -77,13 +82,13 @@ enum Post {
 #[derive(Default)]
 struct Back {
     met: VecDeque<Result<Vec<Vec<u8>>>>,
-    summed: Vec<(Ranges, Option<Vec<f32>>)>,
+    summed: Vec<(Ranges, Option<Sum>)>,
     expected: usize,
     exchanged: Exchanged,
 }
 
-/// Lends a courier to `work`; with a thread of its own where there are others to reach and the system
-/// has one.
+/// Lends a courier to `work`; with a thread of its own where exchanges go on while others compute, and the
+/// system has one.
 pub(crate) fn with_courier<R>(
     group: &dyn Group,
     tree: Tree,
@@ -97,13 +102,15 @@ pub(crate) fn with_courier<R>(
         going: true,
         failed: None,
     };
+    let overlaps = group.size() > 1 && group.overlaps(parallel::threads());
     let courier = |post| Courier {
         group,
+        overlaps,
         post: Mutex::new(post),
         back: Mutex::default(),
     };
     let here = || courier(Post::Here(desk(), VecDeque::new()));
-    if group.size() == 1 {
+    if !overlaps {
         return work(&here());
     }
     let mut there = desk();
@@ -154,6 +161,17 @@ impl<'a> Courier<'a> {
         let made = back.summed.drain(..);
         let made = made.filter_map(|(ranges, sum)| Some((ranges, sum?)));
         (met, made.collect())
+    }
+
+    /// A call from this thread, when nothing that was posted is under way; it sends so many bytes.
+    pub fn call<R>(&self, bytes: usize, call: impl FnOnce(&dyn Group) -> R) -> R {
+        let start = Instant::now();
+        let result = call(self.group);
+        let exchanged = &mut lock(&self.back).exchanged;
+        exchanged.bytes += (bytes * (self.group.size() - 1)) as u64;
+        exchanged.seconds += start.elapsed().as_secs_f64();
+        exchanged.waited += start.elapsed().as_secs_f64();
+        result
     }
 
     /// Forgets what was posted, when it is done.
@@ -227,14 +245,11 @@ impl Desk {
                 Done::Summed(bucket.ranges, None)
             }
             Job::Sum(bucket) => {
-                let len = bucket.ranges.iter().map(ExactSizeIterator::len).sum();
-                let full = |shard: usize| bucket.full[shard];
-                let sums = &mut self.sums;
-                let (sum, sent) = sums.over_all(group, self.tree, bucket.roots, full, len);
+                let (ranges, sum, sent) = self.sum(group, bucket);
                 bytes = sent;
                 // A sum leaves with the memory of one root; where there are more, they would pile up.
                 self.sums.free.truncate(SPARE);
-                Done::Summed(bucket.ranges, Some(sum))
+                Done::Summed(ranges, Some(sum))
             }
         };
         let took = Exchanged {
@@ -243,6 +258,24 @@ impl Desk {
             bytes,
         };
         (done, took)
+    }
+
+    /// The sum of a bucket's ranges, or of what this process owns of them.
+    fn sum(&mut self, group: &dyn Group, bucket: Bucket) -> (Ranges, Sum, u64) {
+        let (tree, roots, ranges) = (self.tree, bucket.roots, bucket.ranges);
+        let full = |shard: usize| bucket.full[shard];
+        if let Some(all) = bucket.slices_of {
+            let (sum, sent) = self.sums.of_owned(group, tree, roots, full, &ranges, all);
+            return (
+                owned_by(&ranges, all, group.rank(), group.size()),
+                sum,
+                sent,
+            );
+        }
+        let len = ranges.iter().map(ExactSizeIterator::len).sum();
+        let (memory, sent) = self.sums.over_all(group, tree, roots, full, len);
+        let sum = Sum { memory, at: 0..len };
+        (ranges, sum, sent)
     }
 
     fn meet(&mut self, group: &dyn Group, own: &[u8], go_on: Option<GoOn>) -> Result<Vec<Vec<u8>>> {

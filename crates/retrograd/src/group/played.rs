@@ -139,8 +139,12 @@ impl Group for Member<'_> {
         });
         let all = self.pass(parts.collect());
         let mut rest = received;
-        for (part, &count) in all.iter().zip(counts) {
-            let (to, after) = rest.split_at_mut(count);
+        for (rank, part) in all
+            .iter()
+            .enumerate()
+            .filter(|&(rank, _)| rank != self.rank)
+        {
+            let (to, after) = rest.split_at_mut(counts[rank]);
             bytemuck::cast_slice_mut(to).copy_from_slice(part);
             rest = after;
         }

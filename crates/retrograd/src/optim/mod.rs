@@ -253,6 +253,11 @@ impl<T: Scalar> Optimizer<T> {
         &self.state
     }
 
+    /// The same, to be changed.
+    pub(crate) fn state_mut(&mut self) -> &mut [Vec<T>] {
+        &mut self.state
+    }
+
     /// Takes back a saved state.
     pub fn restore(&mut self, steps: u64, state: Vec<Vec<T>>) -> Result<()> {
         let fits = state.len() == self.state.len()

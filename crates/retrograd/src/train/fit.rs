@@ -39,6 +39,10 @@ pub(super) struct Fit<'a, T: Task> {
     /// The processes that share the work, and the shards of a batch.
     group: &'a dyn Group,
     shards: Option<Shards<'a, T::Model>>,
+    /// Whether every process updates its slice of the parameters alone, and whether the optimizer's state of
+    /// all slices is here.
+    slices: bool,
+    state_here: bool,
     /// Where steps are computed, if not here, and the step that it began with.
     accelerator: Option<Box<dyn Accelerator<T::Model>>>,
     accelerated_from: u64,
@@ -111,6 +115,8 @@ impl<'a, T: Task> Fit<'a, T> {
             stepper,
             group: &Alone,
             shards: None,
+            slices: false,
+            state_here: true,
             accelerator: None,
             accelerated_from: 0,
             pending: None,
@@ -273,6 +279,7 @@ impl<'a, T: Task> Fit<'a, T> {
                 // Steps elsewhere are only begun here: how long they take is known when they end.
                 self.sync()?;
             }
+            self.gather_state_to_save(before);
             self.last_step = Some(start.elapsed());
             self.progress.stepping += start.elapsed().as_secs_f64();
             self.progress.forward += self.stepper.take_forward_seconds();

@@ -7,14 +7,15 @@
 
 mod outbox;
 mod own;
+mod slices;
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use self::outbox::{Outbox, Said, said_in};
+use self::outbox::{OVERLAPS, Outbox, SAVE, STOP, Said, said_in, says};
 use super::step::Work;
 use super::{Accelerator, Example, Stepper, Task};
-use crate::group::{Courier, Exchanged, Group, Tree, cut};
+use crate::group::{Courier, Exchanged, Group, Sum, Tree, cut};
 use crate::rng::Key;
 use crate::{Error, Loss, Model, Result, parallel};
 
@@ -89,6 +90,10 @@ pub(crate) struct Asked {
     pub add: bool,
     /// Whether this process was asked to stop.
     pub stop: bool,
+    /// Whether every process needs its own slice of the gradient alone.
+    pub sliced: bool,
+    /// Whether this process is to save the state of the run after the step.
+    pub save: bool,
 }
 
 /// The shards of a run, and this process's among them.
@@ -102,6 +107,10 @@ pub(crate) struct Shards<'a, M: Model> {
     works: Vec<Mutex<Work<M>>>,
     /// Whether any process was asked to stop, as all of them know.
     pub stopped: bool,
+    /// Whether one is to save the state after this step, as all of them know.
+    pub saves: bool,
+    /// Whether gradients are sent as they are complete, by what all processes said last.
+    early: bool,
     /// Seconds spent on making batches.
     pub loading: f64,
 }
@@ -118,6 +127,8 @@ impl<'a, M: Model> Shards<'a, M> {
             works: Vec::new(),
             own,
             stopped: false,
+            saves: false,
+            early: false,
             loading: 0.0,
         }
     }
@@ -138,7 +149,8 @@ impl<'a, M: Model> Shards<'a, M> {
         self.courier.exchanged()
     }
 
-    /// Loss and gradient of a batch, the gradient in the stepper's; the same at every process.
+    /// Loss and gradient of a batch, the gradient in the stepper's; the same at every process, or where it is
+    /// [sliced](Asked::sliced) each one's own slice of it.
     pub fn gradient<T: Task<Model = M>>(
         &mut self,
         task: &mut T,
@@ -155,11 +167,15 @@ impl<'a, M: Model> Shards<'a, M> {
         let shards = 0..self.tree.shards();
         let full = shards.map(|shard| !self.samples_of(shard, samples).is_empty());
         let full: Vec<bool> = full.collect();
-        let (courier, free) = (self.courier, std::mem::take(&mut self.free));
-        let len = stepper.grads.len();
+        let (courier, mut free) = (self.courier, std::mem::take(&mut self.free));
+        let len = stepper.params.len();
+        if !asked.add {
+            // The sum is made where it is needed, step after step: what is in a core's cache stays there.
+            free.push(std::mem::take(&mut stepper.grads));
+        }
         let own = self.own.clone();
-        let mut outbox = Outbox::new(courier, self.tree, own, &full, len, asked.stop, free);
-        outbox.early &= accelerator.is_none();
+        let mut outbox = Outbox::new(courier, self.tree, own, &full, len, asked, free);
+        outbox.early &= self.early && accelerator.is_none();
         let joined = accelerator.is_none()
             && stepper.image_loss.is_none()
             && task.model().joins_shards()
@@ -174,14 +190,17 @@ impl<'a, M: Model> Shards<'a, M> {
         if let Err(error) = computed {
             // What was posted before, all processes have given up alike.
             courier.clear();
+            stepper.grads.resize(len, 0.0);
             return Err(error);
         }
         self.free = outbox.close();
-        let (met, sums) = courier.finish();
+        let (met, mut sums) = courier.finish();
+        self.take_memory(&mut stepper.grads, &mut sums, len);
         let met = met?;
-        self.stopped |= met
-            .iter()
-            .any(|bytes| bytes.first().is_some_and(|f| f & 1 != 0));
+        let anybody = |flag| met.iter().any(|bytes| says(bytes, flag));
+        self.stopped |= anybody(STOP);
+        self.saves = anybody(SAVE);
+        self.early = anybody(OVERLAPS);
         let said: Vec<Said> = met.iter().flat_map(|bytes| said_in(bytes)).collect();
         let [mut loss, scale] = self.total(&said, &full, samples, asked.loss);
         let bad = said.iter().map(|s| s.loss).find(|loss| !loss.is_finite());
@@ -189,8 +208,9 @@ impl<'a, M: Model> Shards<'a, M> {
             loss = bad;
         }
         for (ranges, sum) in sums {
-            let spare = take_sum(&mut stepper.grads, &ranges, sum, scale as f32, asked.add);
-            self.free.push(spare);
+            take_sum(&mut stepper.grads, &ranges, &sum, scale as f32, asked.add);
+            self.free
+                .extend(Some(sum.memory).filter(|memory| !memory.is_empty()));
         }
         if couples && bad.is_none() {
             let work = lock(&self.works[0]);
@@ -198,6 +218,27 @@ impl<'a, M: Model> Shards<'a, M> {
         }
         stepper.note_loss(loss, asked.add);
         Ok(loss)
+    }
+
+    /// Memory for the gradient that was given away: the sum's, where that is whole, or any other.
+    fn take_memory(
+        &mut self,
+        grads: &mut Vec<f32>,
+        sums: &mut [(Vec<Range<usize>>, Sum)],
+        len: usize,
+    ) {
+        if !grads.is_empty() {
+            return;
+        }
+        if let [(ranges, sum)] = sums
+            && sum.memory.len() == len
+            && ranges[..] == [sum.at.clone()]
+        {
+            *grads = std::mem::take(&mut sum.memory);
+            return;
+        }
+        *grads = self.free.pop().unwrap_or_default();
+        grads.resize(len, 0.0);
     }
 
     /// The batch's loss, and what the sum of gradients is still to be scaled by.
@@ -228,39 +269,29 @@ fn lock<V>(mutex: &Mutex<V>) -> std::sync::MutexGuard<'_, V> {
 /// Elements of a piece: 32 kB of each.
 const PIECE: usize = 1 << 13;
 
-/// Some ranges of the gradient are their sum, scaled, or that is added to them. Returns memory that isn't
-/// needed any more.
-fn take_sum(
-    grads: &mut Vec<f32>,
-    ranges: &[Range<usize>],
-    mut sum: Vec<f32>,
-    scale: f32,
-    add: bool,
-) -> Vec<f32> {
-    if let [all] = ranges
-        && all.len() == grads.len()
-        && scale == 1.0
-        && !add
-    {
-        std::mem::swap(grads, &mut sum);
-        return sum;
+/// Some ranges of the gradient are their sum, scaled, or that is added to them. A sum without memory lies
+/// there already.
+fn take_sum(grads: &mut [f32], ranges: &[Range<usize>], sum: &Sum, scale: f32, add: bool) {
+    let there = sum.memory.is_empty();
+    if there && scale == 1.0 {
+        return;
     }
-    let mut rest = &sum[..];
+    let mut rest = if there { &[] } else { sum.values() };
     for range in ranges {
-        let (part, after) = rest.split_at(range.len());
-        rest = after;
-        let parallel = range.len() > 2 * PIECE;
-        parallel::for_each_chunk(
-            &mut grads[range.clone()],
-            PIECE,
-            parallel,
-            |piece, grads| {
-                let part = &part[piece * PIECE..][..grads.len()];
-                for (g, t) in grads.iter_mut().zip(part) {
-                    *g = t * scale + if add { *g } else { 0.0 };
-                }
-            },
-        );
+        let own = &mut grads[range.clone()];
+        let parallel = own.len() > 2 * PIECE;
+        let part = rest.split_off(..own.len()).unwrap_or_default();
+        parallel::for_each_chunk(own, PIECE, parallel, |piece, grads| {
+            let part = part.get(piece * PIECE..).unwrap_or_default();
+            if there {
+                grads.iter_mut().for_each(|g| *g *= scale);
+            } else if add {
+                let pairs = grads.iter_mut().zip(part);
+                pairs.for_each(|(g, t)| *g += t * scale);
+            } else {
+                let pairs = grads.iter_mut().zip(part);
+                pairs.for_each(|(g, t)| *g = t * scale);
+            }
+        });
     }
-    sum
 }

@@ -343,15 +343,7 @@ impl<M: Model> Stepper<M> {
         lr: f64,
         hooks: &mut dyn Hooks<M>,
     ) -> Result<f64, BadNumber> {
-        if let Some(bad) = self.bad.take() {
-            return Err(bad);
-        }
-        self.elsewhere = false;
-        let taken_at = self.stale.as_deref().unwrap_or(&self.params);
-        let penalty = f64::from(model.penalty(taken_at, Some(&mut self.grads)));
-        if !penalty.is_finite() {
-            return Err(BadNumber::new("the penalty", penalty));
-        }
+        let penalty = self.penalised(model)?;
         if self.stale.is_some() {
             self.spare.clone_from(&self.params);
         }
@@ -365,6 +357,20 @@ impl<M: Model> Stepper<M> {
             std::mem::swap(stale, &mut self.spare);
         }
         Ok(penalty)
+    }
+
+    /// Adds the gradient of the model's penalty before an update; none follows a loss that is not finite.
+    pub(super) fn penalised(&mut self, model: &M) -> Result<f64, BadNumber> {
+        if let Some(bad) = self.bad.take() {
+            return Err(bad);
+        }
+        self.elsewhere = false;
+        let taken_at = self.stale.as_deref().unwrap_or(&self.params);
+        let penalty = f64::from(model.penalty(taken_at, Some(&mut self.grads)));
+        match penalty.is_finite() {
+            true => Ok(penalty),
+            false => Err(BadNumber::new("the penalty", penalty)),
+        }
     }
 
     /// A whole step on one batch in the fused order, with the bits of [`Stepper::gradient`] and
@@ -689,6 +695,13 @@ impl<'a, M: Model> Update<'a, M> {
             bad.half_updated = self.begun;
             return Err(bad);
         }
+        self.apply(range, params, grads);
+        Ok(())
+    }
+
+    /// Clipping and the optimizer.
+    pub(super) fn apply(&mut self, range: Range<usize>, params: &mut [f32], grads: &mut [f32]) {
+        let layout = self.model.layout();
         if let Some(limit) = self.clip.element {
             optim::clip_elements(&mut grads[range.clone()], limit);
         }
@@ -705,7 +718,6 @@ impl<'a, M: Model> Update<'a, M> {
         }
         self.optimizer
             .step_range(params, grads, layout, range, self.lr);
-        Ok(())
     }
 
     /// Counts a step in which everything was frozen.

@@ -80,10 +80,12 @@ fn threads_play_processes() {
             let send: Vec<f32> = (0..size)
                 .flat_map(|to| vec![(10 * rank + to) as f32; to + 1])
                 .collect();
-            let counts = vec![rank + 1; size];
-            let mut received = vec![0.0; size * (rank + 1)];
+            let mut counts = vec![rank + 1; size];
+            counts[rank] = 0;
+            let mut received = vec![0.0; (size - 1) * (rank + 1)];
             group.exchange(&send, &sent, &mut received, &counts);
-            for (from, part) in received.chunks(rank + 1).enumerate() {
+            let others = (0..size).filter(|&r| r != rank);
+            for (from, part) in others.zip(received.chunks(rank + 1)) {
                 assert!(part.iter().all(|&x| x == (10 * from + rank) as f32));
             }
             let mut all = vec![-1.0; size];
@@ -247,4 +249,70 @@ fn segments_are_added_as_the_tree_adds() {
     let segments = Segments::new(100, 8, 4..6).of_rows(3);
     let rows = [0, 1].map(|segment| segments.rows(segment));
     assert_eq!(rows, [0..36, 36..75]);
+}
+
+/// Numbers whose sum depends on the order. Whatever a process owns of some ranges, in any order, it gets the
+/// bits of a plain walk, of one root or several; and all of them together are everything.
+#[test]
+fn every_process_adds_what_it_owns() {
+    let len = 103;
+    let value = |shard: usize, i: usize| {
+        let x = ((shard * 7919 + i * 104_729) % 1000) as f32;
+        (x - 500.0) * [1.0, 1e-3, 1e4, 1e-6][(shard + i) % 4]
+    };
+    let add = |mut a: Vec<f32>, b: Vec<f32>| {
+        add_to(&mut a, &b);
+        a
+    };
+    // All of it; ranges from the last on; some that one process or another has nothing of.
+    let cases = [
+        vec![0..103],
+        vec![90..103, 40..90, 0..40],
+        vec![7..9, 50..51],
+    ];
+    for (shards, size) in [(1, 1), (4, 2), (5, 2), (5, 3), (8, 3), (7, 4), (9, 4)] {
+        let tree = Tree::new(shards);
+        for empty in [None, Some(0), Some(shards - 1)]
+            .into_iter()
+            .filter(|_| shards > 1)
+        {
+            let full = |shard: usize| Some(shard) != empty;
+            let grads = |shard: usize, ranges: &[std::ops::Range<usize>]| -> Vec<f32> {
+                let places = ranges.iter().cloned().flatten();
+                places.map(|i| value(shard, i)).collect()
+            };
+            for ranges in &cases {
+                let sum_of = |node: std::ops::Range<usize>| {
+                    let mut leaf = |node: &std::ops::Range<usize>| match node.len() {
+                        1 if full(node.start) => Leaf::Value(grads(node.start, ranges)),
+                        1 => Leaf::Nothing,
+                        _ => Leaf::Inner,
+                    };
+                    tree.sum(node, &mut leaf, &mut { add })
+                };
+                let right = sum_of(0..shards).unwrap();
+                let parts = threads(size, |group| {
+                    let own = tree.of_process(group.rank(), size);
+                    let roots = || tree.roots(&own).into_iter().map(sum_of).collect();
+                    let mut sums = Sums::default();
+                    let (sum, _) = sums.of_owned(group, tree, roots(), full, ranges, len);
+                    let all = right.len();
+                    let (total, _) = sums.over_all(group, tree, roots(), full, all);
+                    assert!(total == right, "{shards}, {size}, {ranges:?}");
+                    let places = sums::owned_by(ranges, len, group.rank(), size);
+                    (places, sum.values().to_vec())
+                });
+                let mut found = vec![f32::NAN; len];
+                for (places, values) in parts {
+                    let places = places.into_iter().flatten();
+                    places.zip(values).for_each(|(i, v)| found[i] = v);
+                }
+                let found: Vec<f32> = ranges.iter().cloned().flatten().map(|i| found[i]).collect();
+                assert!(
+                    found == right,
+                    "{shards} shards, {size} processes, {ranges:?}, {empty:?}"
+                );
+            }
+        }
+    }
 }

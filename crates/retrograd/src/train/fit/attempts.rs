@@ -105,6 +105,7 @@ impl<T: Task> Fit<'_, T> {
         let stepper = &mut self.stepper;
         stepper.params = self.task.begin_again(self.spec.seed, attempt)?;
         stepper.optimizer = Optimizer::new(self.spec.optimizer, stepper.params.len());
+        self.state_here = true;
         self.example = None;
         self.restart_accelerator()?;
         self.observer.event(Event::Restarted {

@@ -10,6 +10,7 @@ use crate::{Error, Loss, Model, Result, Target};
 
 impl<T: Task> Fit<'_, T> {
     pub(super) fn finish(mut self, per_epoch: u64) -> Result<Summary> {
+        self.gather_state();
         self.save()?;
         self.observer.event(Event::Finishing);
         if self.is_stopped() {

@@ -8,6 +8,7 @@ use super::super::checkpoint::{
     Progress, make_checkpoint, take_progress, take_residual, take_stale, take_weights, weights_file,
 };
 use super::super::folder::{MetricsFile, RunFolder, there};
+use super::super::shards::Shards;
 use super::super::step::{BadNumber, find_bad};
 use super::super::{CHECKPOINT_SECONDS, Carried, Event, Task, TensorFile};
 use super::{Fit, first_params, model_text, set_buffers};
@@ -212,14 +213,49 @@ impl<T: Task> Fit<'_, T> {
         }
     }
 
+    /// Whether a step, begun at that one, ends where checkpoints are to be made.
+    fn at_interval(&self, before: u64) -> bool {
+        let step = self.progress.step;
+        let every = self.spec.checkpoint_every;
+        every.is_some_and(|every| before / every != step / every)
+    }
+
     pub(super) fn save_at_interval(&mut self, before: u64) {
         let due = match self.spec.checkpoint_every {
-            Some(every) => before / every != self.progress.step / every,
+            Some(_) => self.at_interval(before),
             None => self.saved.elapsed() >= Duration::from_secs(CHECKPOINT_SECONDS),
         };
         if due {
             self.save_or_say();
         }
+    }
+
+    /// Whether this process may want to save after the next step: where processes have slices of the
+    /// optimizer's state, they bring it together in time.
+    pub(super) fn is_to_save(&self) -> bool {
+        let soon = self.saved.elapsed() + 2 * self.last_step.unwrap_or_default();
+        let by_time = self.spec.checkpoint_every.is_none();
+        let after = match self.steps_long() || self.evaluates_long() {
+            true => WORTH_SAVING,
+            false => Duration::from_secs(CHECKPOINT_SECONDS),
+        };
+        self.folder.is_some() && by_time && soon >= after
+    }
+
+    /// Brings the optimizer's state together where anybody is to save it after the step begun at that one.
+    pub(super) fn gather_state_to_save(&mut self, before: u64) {
+        let saves = |shards: &Shards<'_, _>| shards.saves || shards.stopped;
+        if self.shards.as_ref().is_some_and(saves) || self.at_interval(before) {
+            self.gather_state();
+        }
+    }
+
+    /// Brings the optimizer's state together, where processes have slices of it. All of them come here.
+    pub(super) fn gather_state(&mut self) {
+        if let Some(shards) = self.shards.as_ref().filter(|_| !self.state_here) {
+            shards.gather_state(&mut self.stepper.optimizer);
+        }
+        self.state_here = true;
     }
 
     /// Whether an evaluation takes its time, as far as is known.
@@ -254,6 +290,10 @@ impl<T: Task> Fit<'_, T> {
     }
 
     fn save_or_say(&mut self) {
+        // After the next step, then: it brings the optimizer's state together.
+        if !self.state_here {
+            return;
+        }
         if let Err(error) = self.save() {
             // What is on the disk is still whole; the disk may have room again next time.
             self.observer.event(Event::SaveFailed(&error));

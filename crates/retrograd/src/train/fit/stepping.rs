@@ -1,7 +1,7 @@
 //! One step after the other: the rate, the batch, what shards, devices and fused updates make of it, and
 //! numbers that are not finite.
 
-use super::super::shards::Asked;
+use super::super::shards::{Asked, Shards};
 use super::super::step::{BadNumber, Clip, Lesson, StepError, Stepped};
 use super::super::{Arrived, Event, MicroBatch, Mode, OnNan, Start, Task, Updating};
 use super::Fit;
@@ -90,6 +90,8 @@ impl<T: Task> Fit<'_, T> {
             return self.fused_step(loss, &pass, &clip);
         }
         self.apply_pending(&clip)?;
+        let sliced = |shards: &Shards<'_, _>| shards.slices(&clip, &self.stepper);
+        self.slices = mode.is_none() && self.shards.as_ref().is_some_and(sliced);
         let mut value = 0.0;
         for i in 0..batches {
             let step = first + i;
@@ -124,9 +126,14 @@ impl<T: Task> Fit<'_, T> {
             return Ok(());
         }
         let start = Instant::now();
-        let penalty = self.stepper.update(self.task.model(), &clip, self.lr);
+        let (model, stepper) = (self.task.model(), &mut self.stepper);
+        let penalty = match &self.shards {
+            Some(shards) if self.slices => shards.update(stepper, model, &clip, self.lr),
+            _ => Ok(stepper.update(model, &clip, self.lr)?),
+        };
         self.progress.updating += start.elapsed().as_secs_f64();
         let penalty = penalty?;
+        self.state_here &= !self.slices;
         self.progress.step += batches;
         self.progress.loss_sum += value + penalty;
         self.progress.loss_count += 1;
@@ -191,6 +198,8 @@ impl<T: Task> Fit<'_, T> {
             share,
             add,
             stop: self.asked_to_stop(),
+            sliced: self.slices,
+            save: self.is_to_save(),
         };
         let shards = self.shards.as_mut().expect("where there are shards");
         let accelerator = self.accelerator.as_mut();
@@ -290,6 +299,7 @@ impl<T: Task> Fit<'_, T> {
             });
             return Ok(());
         }
+        self.gather_state();
         // What failed elsewhere is brought back here for the last time.
         if let Some(mut accelerator) = self.accelerator.take() {
             let stepper = &mut self.stepper;

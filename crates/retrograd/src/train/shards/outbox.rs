@@ -6,7 +6,9 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::group::{Bucket, Courier, Pending, Roots, Tree};
+use super::Asked;
+use crate::group::{Bucket, Courier, Pending, Roots, Tree, cut};
+use crate::parallel;
 use crate::train::step::Watch;
 
 /// Numbers that are sent together, or more: a piece of 256 kB takes longer on its way than the two
@@ -34,7 +36,10 @@ pub(super) struct Outbox<'s> {
     len: usize,
     /// Whether ranges are sent as they are complete.
     pub early: bool,
-    stop: bool,
+    /// Whether every process gets the sum of its own slice alone.
+    sliced: bool,
+    /// What the process says at the meeting, beside its shards.
+    flags: u8,
     state: Mutex<State>,
 }
 
@@ -63,7 +68,7 @@ impl<'s> Outbox<'s> {
         own: Range<usize>,
         full: &'s [bool],
         len: usize,
-        stop: bool,
+        asked: &Asked,
         free: Vec<Vec<f32>>,
     ) -> Self {
         let size = courier.group().size();
@@ -81,7 +86,15 @@ impl<'s> Outbox<'s> {
             full,
             len,
             early: size > 1 && (0..size).all(has),
-            stop,
+            sliced: asked.sliced,
+            flags: [
+                (asked.stop, STOP),
+                (asked.save, SAVE),
+                (courier.overlaps, OVERLAPS),
+            ]
+            .map(|(is, flag)| u8::from(is) * flag)
+            .iter()
+            .sum(),
             state: Mutex::new(state),
             own,
         }
@@ -100,6 +113,13 @@ impl<'s> Outbox<'s> {
     pub fn memory(&self) -> Vec<f32> {
         let mut memory = self.state().free.pop().unwrap_or_default();
         memory.resize(self.len, 0.0);
+        let group = self.courier.group();
+        if group.size() > 1 && !self.early {
+            // They are sent as they are, and others have read them.
+            let own = cut(self.len, group.rank(), group.size());
+            parallel::take_lines(&mut memory[..own.start]);
+            parallel::take_lines(&mut memory[own.end..]);
+        }
         memory
     }
 
@@ -120,7 +140,7 @@ impl<'s> Outbox<'s> {
 
     fn meet(&self, state: &mut State) {
         let weighted = state.said.iter().any(|said| said.weighted);
-        let mut bytes = vec![u8::from(self.stop) | u8::from(weighted) << 1];
+        let mut bytes = vec![self.flags | if weighted { WEIGHTED } else { 0 }];
         for one in &state.said {
             bytes.extend_from_slice(&one.loss.to_le_bytes());
             bytes.extend_from_slice(&one.weight.to_le_bytes());
@@ -199,6 +219,7 @@ impl<'s> Outbox<'s> {
             ranges: std::mem::take(&mut state.ranges),
             roots: std::mem::take(&mut state.roots),
             full: self.full.to_vec(),
+            slices_of: self.sliced.then_some(self.len),
         });
     }
 
@@ -229,9 +250,21 @@ fn all_finite(met: &[Vec<u8>]) -> bool {
     met.iter().all(losses)
 }
 
+/// What a process says at a step's meeting: that it was asked to stop, that targets have weights, that the
+/// state of the run is to be saved after the step, that its exchanges go on while it computes.
+pub(super) const STOP: u8 = 1;
+const WEIGHTED: u8 = 2;
+pub(super) const SAVE: u8 = 4;
+pub(super) const OVERLAPS: u8 = 8;
+
+/// Whether a process has said that.
+pub(super) fn says(bytes: &[u8], flag: u8) -> bool {
+    bytes.first().is_some_and(|flags| flags & flag != 0)
+}
+
 /// What a process has said of its shards.
 pub(super) fn said_in(bytes: &[u8]) -> impl Iterator<Item = Said> {
-    let weighted = bytes.first().is_some_and(|flags| flags & 2 != 0);
+    let weighted = says(bytes, WEIGHTED);
     let numbers = bytes.get(1..).unwrap_or_default().as_chunks::<8>().0;
     let pairs = numbers.as_chunks::<2>().0.iter();
     pairs.map(move |&[loss, weight]| Said {

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::group::{self, Group};
+use crate::group::{self, Group, Tree, cut, with_courier};
+use crate::optim::OptimizerSpec;
+use crate::train::shards::Shards;
 use crate::{Family, parallel};
 
 /// The small model of a family.
@@ -51,6 +53,10 @@ fn same_for_any_number(experiment: &Experiment) {
         let first = first.get_or_insert_with(|| run.clone());
         assert_eq!(run.0, first.0, "{}: {size} processes", experiment.name);
         assert!(run.1 == first.1, "{}: {size} processes", experiment.name);
+        // The same where gradients are sent whole.
+        let whole = |group: &dyn Group| said(experiment, &Counted::whole(group)).unwrap();
+        let run = group::threads(size, whole).swap_remove(0);
+        assert!(run == *first, "{}: {size}, whole", experiment.name);
     }
     // Without a group, the key in the file gives the same.
     let (mut alone, mut params) = (experiment.clone(), Vec::new());
@@ -220,6 +226,25 @@ fn processes_of_several_threads_give_the_bits_of_one() {
 struct Counted<'a> {
     group: &'a dyn Group,
     sums: AtomicU64,
+    overlaps: bool,
+}
+
+impl<'a> Counted<'a> {
+    fn new(group: &'a dyn Group) -> Self {
+        Counted {
+            group,
+            sums: AtomicU64::new(0),
+            overlaps: true,
+        }
+    }
+
+    /// With nothing to gain from gradients that are sent in parts.
+    fn whole(group: &'a dyn Group) -> Self {
+        Counted {
+            overlaps: false,
+            ..Counted::new(group)
+        }
+    }
 }
 
 impl Group for Counted<'_> {
@@ -245,14 +270,16 @@ impl Group for Counted<'_> {
     fn barrier(&self) {
         self.group.barrier();
     }
+    fn overlaps(&self, _: usize) -> bool {
+        self.overlaps
+    }
 }
 
 #[test]
 fn gradients_of_later_layers_are_sent_before_those_of_earlier_ones_are_there() {
     let sums_of_a_step = |experiment: &Experiment| {
         let counts = group::threads(2, |group| {
-            let sums = AtomicU64::new(0);
-            let counted = Counted { group, sums };
+            let counted = Counted::new(group);
             let json: serde_json::Value =
                 serde_json::from_str(&said(experiment, &counted).unwrap().0).unwrap();
             let steps = json["steps"].as_u64().unwrap();
@@ -260,7 +287,8 @@ fn gradients_of_later_layers_are_sent_before_those_of_earlier_ones_are_there() {
         });
         // The first process alone says how many steps there were.
         assert_eq!(counts[0].0, counts[1].0);
-        let (sums, steps) = counts[0];
+        // Before their first meeting processes don't know of each other whether it would gain anything.
+        let (sums, steps) = (counts[0].0 - 1, counts[0].1 - 1);
         assert!(sums.is_multiple_of(steps), "{sums} sums in {steps} steps");
         sums / steps
     };
@@ -372,6 +400,79 @@ fn nan_in_one_shard_is_seen_by_all_and_left_out_alike() {
         .err()
         .map(|e| e.to_string());
     assert!(skipped[0] == alone && alone.is_some(), "{skipped:?}");
+}
+
+/// Every process has the optimizer's state of its own slice alone; a checkpoint in the middle has all of it,
+/// and is made when rank 0 wants one.
+#[test]
+fn checkpoints_have_the_state_of_all_slices() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = |size: usize, every: Option<u64>| {
+        let run = folder.path().join(format!("{size} {every:?}"));
+        group::threads(size, |group| {
+            let experiment = with("kan", |train| {
+                (train.shards, train.batch, train.epochs) = (Some(4), Some(64), 3);
+                (train.checkpoint_every, train.stop_after) = (every, Some(2));
+            });
+            let mut session = Session::new(experiment).in_group(group).in_folder(&run);
+            let trained = Family::find("network").unwrap().train(&mut session);
+            trained.unwrap();
+        });
+        // The last one, and the one before it.
+        ["checkpoint.safetensors", "checkpoint.previous.safetensors"].map(|name| {
+            let file = TensorFile::read(&run.join(name)).unwrap();
+            (file.metadata["optimizer_steps"].clone(), file.tensors)
+        })
+    };
+    let alone = checkpoint(1, Some(3));
+    assert_ne!(alone[0].0, alone[1].0);
+    let names = alone[1].1.iter().map(|tensor| &tensor.name);
+    let moments = names.filter(|name| name.starts_with("optimizer/exp_avg_sq/"));
+    assert!(moments.count() >= 2);
+    for size in [2, 3, 4] {
+        assert!(checkpoint(size, Some(3)) == alone, "{size}");
+        assert!(checkpoint(size, None)[0] == alone[0], "{size}");
+    }
+}
+
+/// A gradient that is not finite in one slice alone changes nothing in any process, and all say the same.
+#[test]
+fn a_bad_number_in_one_slice_changes_nothing_anywhere() {
+    let model = Tiny::new(OUT);
+    let (start, tree) = (model.init(0), Tree::new(3));
+    let len = start.len();
+    let right: Vec<f32> = (0..len).map(|i| i as f32 - 2.5).collect();
+    let mut plain = Stepper::new(&model, start.clone(), OptimizerSpec::adam(0.1));
+    plain.grads.copy_from_slice(&right);
+    plain.update(&model, &Clip::default(), 0.1).unwrap();
+    let messages = group::threads(3, |group| {
+        let (model, clip) = (Tiny::new(OUT), Clip::default());
+        let own = cut(len, group.rank(), 3);
+        with_courier(group, tree, |courier| {
+            let shards = Shards::new(tree, courier);
+            let mut stepper = Stepper::new(&model, start.clone(), OptimizerSpec::adam(0.1));
+            // What other processes own may be anything.
+            stepper.grads.fill(f32::NAN);
+            stepper.grads[own.clone()].copy_from_slice(&right[own.clone()]);
+            for bad in [4, 7].into_iter().filter(|bad| own.contains(bad)) {
+                stepper.grads[bad] = f32::INFINITY;
+            }
+            let Err(StepError::NotFinite(bad)) = shards.update(&mut stepper, &model, &clip, 0.1)
+            else {
+                panic!("updated with an infinity");
+            };
+            assert!(stepper.params == start && stepper.optimizer.steps() == 0);
+            stepper.grads[own.clone()].copy_from_slice(&right[own.clone()]);
+            shards.update(&mut stepper, &model, &clip, 0.1).unwrap();
+            assert!(stepper.params == plain.params);
+            assert!(stepper.optimizer.state() != plain.optimizer.state());
+            shards.gather_state(&mut stepper.optimizer);
+            assert!(stepper.optimizer.state() == plain.optimizer.state());
+            format!("{} {}", bad.tensor, bad.value)
+        })
+    });
+    // Slices 0..2, 2..5 and 5..8: the second one's is the first of all, number 4 of weights that are stored by input.
+    assert_eq!(messages, ["the gradient of 0.weight, element 2, inf"; 3]);
 }
 
 #[test]
