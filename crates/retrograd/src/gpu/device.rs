@@ -1,146 +1,16 @@
-//! Adapters, the chosen device, its pipelines and its counters.
+//! The chosen device, its buffers and its pipelines.
 
 use std::collections::{BTreeSet, HashMap};
-use std::future::Future;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
 
+use super::adapter::{AdapterDescription, Choice, all_adapters, block_on, choose, describe};
+use super::counters::{Counters, Counting, GpuEvent, count};
 use super::guard;
 use super::kernels::Kernel;
 use super::mutants::layout;
 use super::precision::with_f16;
 use crate::{Error, Result};
-
-/// What an adapter is and can do.
-#[derive(Clone, Debug)]
-pub struct AdapterDescription {
-    /// Its place in the list, for `--device gpu:INDEX`.
-    pub index: usize,
-    /// The adapter's name.
-    pub name: String,
-    /// `vulkan`, `metal`, `dx12` …
-    pub backend: String,
-    /// Discrete, integrated, software …
-    pub kind: String,
-    /// The driver's name and version.
-    pub driver: String,
-    /// 16-bit floats in shaders.
-    pub f16: bool,
-    /// Subgroup operations.
-    pub subgroups: bool,
-    /// Timestamps, for `bench --profile`.
-    pub timestamps: bool,
-    /// The CPU can map the device's own buffers.
-    pub mappable: bool,
-    /// The largest buffer, in bytes.
-    pub max_buffer: u64,
-    /// The largest part of a buffer that a kernel can see, in bytes.
-    pub max_binding: u64,
-    /// The most workgroups along one axis of a dispatch.
-    pub max_workgroups: u32,
-    /// The most invocations in a workgroup.
-    pub max_invocations: u32,
-    /// Memory that a workgroup shares, in bytes.
-    pub workgroup_memory: u32,
-}
-
-/// Totals since the device was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Command buffers handed to the device.
-    pub submits: u64,
-    /// Kernels started.
-    pub dispatches: u64,
-    /// Times the CPU stood still until the device was done.
-    pub waits: u64,
-    /// Times the CPU stood still for a part of a step while the device had more to do.
-    pub pauses: u64,
-    /// Times the CPU was a whole ring of steps ahead and let the device catch up.
-    pub throttles: u64,
-    /// Buffers made to send batches through; they are used again and again.
-    pub staging_buffers: u64,
-    /// Bytes sent to the device.
-    pub bytes_up: u64,
-    /// Bytes brought back.
-    pub bytes_down: u64,
-    /// Bytes that the CPU copied on either way, as often as it did.
-    pub bytes_copied: u64,
-    /// Bytes of those that it read or wrote where the device's kernels do: nothing copies them again.
-    pub bytes_mapped: u64,
-}
-
-impl Counters {
-    /// What was added since an earlier reading.
-    pub fn since(self, earlier: Counters) -> Counters {
-        Counters {
-            submits: self.submits - earlier.submits,
-            dispatches: self.dispatches - earlier.dispatches,
-            waits: self.waits - earlier.waits,
-            pauses: self.pauses - earlier.pauses,
-            throttles: self.throttles - earlier.throttles,
-            staging_buffers: self.staging_buffers - earlier.staging_buffers,
-            bytes_up: self.bytes_up - earlier.bytes_up,
-            bytes_down: self.bytes_down - earlier.bytes_down,
-            bytes_copied: self.bytes_copied - earlier.bytes_copied,
-            bytes_mapped: self.bytes_mapped - earlier.bytes_mapped,
-        }
-    }
-}
-
-#[derive(Default)]
-pub(crate) struct Counting {
-    pub submits: AtomicU64,
-    pub dispatches: AtomicU64,
-    pub waits: AtomicU64,
-    pub pauses: AtomicU64,
-    pub throttles: AtomicU64,
-    pub staging_buffers: AtomicU64,
-    pub bytes_up: AtomicU64,
-    pub bytes_down: AtomicU64,
-    pub bytes_copied: AtomicU64,
-    pub bytes_mapped: AtomicU64,
-}
-
-pub(crate) fn count(counter: &AtomicU64, n: u64) {
-    counter.fetch_add(n, Ordering::Relaxed);
-}
-
-/// What happens in a hybrid step, in order, for tests: what it gains shows on devices of their own alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[doc(hidden)]
-pub enum GpuEvent {
-    /// A group of layers was handed to the device.
-    Submitted(usize),
-    /// Its gradient is on the CPU.
-    Arrived(usize),
-    /// So many bytes of parameters were sent.
-    Sent(u64),
-}
-
-/// Which adapter to take.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Choice {
-    /// A discrete card before an integrated one before software.
-    #[default]
-    Auto,
-    /// Its place in [`Gpu::adapters`].
-    Index(usize),
-    /// Part of its name, in any case.
-    Name(String),
-}
-
-impl Choice {
-    /// `auto`, a number, or a part of a name.
-    pub fn parse(text: &str) -> Self {
-        match text.trim() {
-            "" | "auto" => Choice::Auto,
-            text => text
-                .parse()
-                .map_or_else(|_| Choice::Name(text.into()), Choice::Index),
-        }
-    }
-}
 
 /// File, whether with 16-bit activations, entry point, constants.
 type PipelineKey = (&'static str, bool, &'static str, Vec<(&'static str, u64)>);
@@ -201,24 +71,6 @@ const WISHES: wgpu::Features = wgpu::Features::SHADER_F16
     .union(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS);
 
 impl Gpu {
-    /// All adapters, in a fixed order.
-    pub fn adapters() -> Vec<AdapterDescription> {
-        all_adapters()
-            .iter()
-            .enumerate()
-            .map(|(i, adapter)| describe(i, adapter))
-            .collect()
-    }
-
-    /// The numbers of the adapters that one would compute with: all that are like the one that is
-    /// chosen where none is named. Several processes of a machine take one each, and
-    /// `--device gpu:all` takes all. An error where there is none.
-    pub fn best_adapters() -> Result<Vec<usize>> {
-        let adapters = Self::adapters();
-        choose(&Choice::Auto, &adapters)?;
-        Ok(best(&adapters))
-    }
-
     /// Opens an adapter. An error where there is none that fits.
     pub fn open(choice: &Choice) -> Result<Arc<Self>> {
         Self::open_with(choice)
@@ -717,149 +569,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn all_adapters() -> Vec<wgpu::Adapter> {
-    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
-    block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY))
-}
-
-fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterDescription {
-    let (info, limits, features) = (adapter.get_info(), adapter.limits(), adapter.features());
-    AdapterDescription {
-        index,
-        name: info.name,
-        backend: info.backend.to_string(),
-        kind: match info.device_type {
-            wgpu::DeviceType::DiscreteGpu => "discrete",
-            wgpu::DeviceType::IntegratedGpu => "integrated",
-            wgpu::DeviceType::VirtualGpu => "virtual",
-            wgpu::DeviceType::Cpu => "software",
-            wgpu::DeviceType::Other => "other",
-        }
-        .into(),
-        driver: format!("{} {}", info.driver, info.driver_info),
-        f16: features.contains(wgpu::Features::SHADER_F16),
-        subgroups: features.contains(wgpu::Features::SUBGROUP),
-        timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
-        mappable: features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS),
-        max_buffer: limits.max_buffer_size,
-        max_binding: limits.max_storage_buffer_binding_size,
-        max_workgroups: limits.max_compute_workgroups_per_dimension,
-        max_invocations: limits.max_compute_invocations_per_workgroup,
-        workgroup_memory: limits.max_compute_workgroup_storage_size,
-    }
-}
-
-fn choose(choice: &Choice, adapters: &[AdapterDescription]) -> Result<usize> {
-    let names = || {
-        let list = adapters
-            .iter()
-            .map(|a| format!("{}: {} ({}, {})", a.index, a.name, a.backend, a.kind));
-        list.collect::<Vec<_>>().join("; ")
-    };
-    if adapters.is_empty() {
-        return Err(Error::Gpu {
-            what: "no adapter found".into(),
-            advice: "install the card's Vulkan driver, or Mesa's software Vulkan (Debian: \
-                     mesa-vulkan-drivers), or use --device cpu"
-                .into(),
-        });
-    }
-    let none = |wanted: String| Error::Gpu {
-        what: format!("no adapter {wanted}"),
-        advice: format!("choose one of: {}", names()),
-    };
-    match choice {
-        Choice::Auto => Ok(best(adapters)[0]),
-        Choice::Index(i) if *i < adapters.len() => Ok(*i),
-        Choice::Index(i) => Err(none(format!("number {i}"))),
-        Choice::Name(name) => {
-            let wanted = name.to_lowercase();
-            let found = adapters
-                .iter()
-                .find(|a| a.name.to_lowercase().contains(&wanted));
-            found
-                .map(|a| a.index)
-                .ok_or_else(|| none(format!("whose name holds {name:?}")))
-        }
-    }
-}
-
-/// The adapters that are like the best one: a discrete card before an integrated one before software,
-/// all behind the same interface, so that none is there twice.
-fn best(adapters: &[AdapterDescription]) -> Vec<usize> {
-    let rank = |a: &AdapterDescription| match a.kind.as_str() {
-        "discrete" => 0,
-        "integrated" => 1,
-        "virtual" => 2,
-        "other" => 3,
-        _ => 4,
-    };
-    let Some(best) = adapters.iter().min_by_key(|a| rank(a)) else {
-        return Vec::new();
-    };
-    let alike = |a: &&AdapterDescription| a.kind == best.kind && a.backend == best.backend;
-    adapters.iter().filter(alike).map(|a| a.index).collect()
-}
-
-/// Drives a future of wgpu, which is ready at once where there is no browser.
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = std::pin::pin!(future);
-    let mut context = Context::from_waker(Waker::noop());
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return output;
-        }
-        std::thread::yield_now();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_adapter_that_is_not_there_is_an_error_that_lists_those_that_are() {
-        let adapters = Gpu::adapters();
-        assert!(
-            !adapters.is_empty(),
-            "no adapter: install mesa-vulkan-drivers"
-        );
-        for choice in [Choice::Index(99), Choice::parse("no such card")] {
-            let Err(error) = Gpu::open(&choice) else {
-                panic!("{choice:?} was found");
-            };
-            assert!(error.to_string().contains(&adapters[0].name), "{error}");
-        }
-        let message = choose(&Choice::Auto, &[]).unwrap_err().to_string();
-        assert!(message.contains("--device cpu"), "{message}");
-        let part: String = adapters[0].name.chars().take(4).collect();
-        assert_eq!(choose(&Choice::parse(&part), &adapters).unwrap(), 0);
-        assert_eq!(Choice::parse("3"), Choice::Index(3));
-        assert_eq!(Choice::parse("auto"), Choice::Auto);
-    }
-
-    #[test]
-    fn processes_share_the_cards_that_are_alike_and_no_card_is_there_twice() {
-        let one = Gpu::adapters().swap_remove(0);
-        let adapter = |(index, (kind, backend)): (usize, (&str, &str))| AdapterDescription {
-            index,
-            kind: kind.into(),
-            backend: backend.into(),
-            ..one.clone()
-        };
-        let list = [
-            ("software", "vulkan"),
-            ("discrete", "vulkan"),
-            ("integrated", "vulkan"),
-            ("discrete", "dx12"),
-            ("discrete", "vulkan"),
-        ];
-        let adapters: Vec<_> = list.into_iter().enumerate().map(adapter).collect();
-        assert_eq!(best(&adapters), [1, 4]);
-        assert_eq!(choose(&Choice::Auto, &adapters).unwrap(), 1);
-        assert_eq!(best(&adapters[..1]), [0]);
-        assert!(Gpu::best_adapters().unwrap().contains(&0));
-    }
 
     #[test]
     fn mixed_precision_without_16_bit_floats_is_refused_with_advice() {

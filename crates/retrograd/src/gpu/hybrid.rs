@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::device::{GpuEvent, count};
+use super::counters::{GpuEvent, count};
 use super::landing::{
     AWAY, FAILED, Flight, Group, Landing, Landings, READY, copy_ranges, groups_of,
 };

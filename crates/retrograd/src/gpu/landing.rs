@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::device::{Gpu, count};
+use super::counters::count;
+use super::device::Gpu;
 use super::plan::GpuPlan;
 use super::recording::Part;
 use super::staging::map_when_done;

@@ -14,7 +14,9 @@
 //! devices as they are. Kernels are WGSL files beside the layer they belong to; no float atomics,
 //! every sum in a fixed order: the same adapter gives the same bits every run.
 
+mod adapter;
 mod batch;
+mod counters;
 pub(crate) mod device;
 pub(crate) mod extent;
 pub(crate) mod guard;
@@ -40,10 +42,12 @@ mod train;
 mod trainer;
 mod verifier;
 
+pub use adapter::{AdapterDescription, Choice};
 pub use batch::{AutoBatch, auto_batch};
+pub use counters::Counters;
 #[doc(hidden)]
-pub use device::GpuEvent;
-pub use device::{AdapterDescription, Choice, Counters, Gpu};
+pub use counters::GpuEvent;
+pub use device::Gpu;
 pub use network::GpuNetwork;
 pub use optimizer::{GpuAdam, GpuOptimizer};
 pub use precision::{LossScale, Precision};

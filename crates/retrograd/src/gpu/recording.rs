@@ -1,6 +1,7 @@
 //! A recording: dispatches with their buffers, built once per shape and replayed.
 
-use super::device::{Gpu, count};
+use super::counters::count;
+use super::device::Gpu;
 use super::guard;
 use super::kernels::Kernel;
 use crate::{Error, Result};

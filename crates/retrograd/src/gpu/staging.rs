@@ -9,7 +9,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::device::{Gpu, count};
+use super::counters::count;
+use super::device::Gpu;
 use crate::{Error, Result};
 
 const READY: u8 = 0;

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use super::device::{Gpu, count, storage_usage};
+use super::counters::count;
+use super::device::{Gpu, storage_usage};
 use super::precision::{LossScale, Scale};
 use super::recording::{Part, read_mapped};
 use crate::{Error, Result};

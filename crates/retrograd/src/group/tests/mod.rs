@@ -266,7 +266,7 @@ fn every_process_adds_what_it_owns() {
     };
     // All of it; ranges from the last on; some that one process or another has nothing of.
     let cases = [
-        vec![0..103],
+        std::iter::once(0..103).collect(),
         vec![90..103, 40..90, 0..40],
         vec![7..9, 50..51],
     ];
