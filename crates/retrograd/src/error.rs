@@ -129,7 +129,15 @@ pub fn plain(text: &str) -> std::borrow::Cow<'_, str> {
     out.into()
 }
 
+/// What a device's error begins with where its memory ran out.
+pub(crate) const NO_MEMORY: &str = "no memory for";
+
 impl Error {
+    /// Whether a device's memory ran out.
+    pub(crate) fn is_no_memory(&self) -> bool {
+        matches!(self, Error::Gpu { what, .. } if what.starts_with(NO_MEMORY))
+    }
+
     /// A value, shape or option that doesn't fit.
     pub fn invalid(
         what: impl Into<String>,

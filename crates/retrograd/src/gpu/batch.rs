@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::device::{Gpu, is_no_memory};
+use super::device::Gpu;
 use super::extent::Extent;
 use super::network::GpuNetwork;
 use super::optimizer::GpuOptimizer;
@@ -86,7 +86,7 @@ impl AutoBatch {
     ) -> Result<Self> {
         loop {
             match try_step(gpu, network, precision, self.samples) {
-                Err(error) if self.samples > 1 && is_no_memory(&error) => {
+                Err(error) if self.samples > 1 && error.is_no_memory() => {
                     self.reason = format!("{} was tried: {error}", self.samples);
                     self.bytes /= 2;
                     self.samples /= 2;

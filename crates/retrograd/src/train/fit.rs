@@ -11,6 +11,7 @@ use std::time::Duration;
 
 mod attempts;
 mod ending;
+mod halving;
 mod pipelining;
 mod saving;
 mod stepping;
@@ -38,6 +39,7 @@ pub(super) struct Fit<'a, T: Task> {
     stepper: Stepper<T::Model>,
     /// The processes that share the work, and the shards of a batch.
     group: &'a dyn Group,
+    courier: Option<&'a Courier<'a>>,
     shards: Option<Shards<'a, T::Model>>,
     /// Whether every process updates its slice of the parameters alone, and whether the optimizer's state of
     /// all slices is here.
@@ -114,6 +116,7 @@ impl<'a, T: Task> Fit<'a, T> {
             task,
             stepper,
             group: &Alone,
+            courier: None,
             shards: None,
             slices: false,
             state_here: true,
@@ -211,6 +214,7 @@ impl<'a, T: Task> Fit<'a, T> {
     /// Shares the work of every batch with the processes of a group, which the courier reaches.
     pub(super) fn share(&mut self, shards: Option<usize>, courier: &'a Courier<'a>) {
         self.group = courier.group();
+        self.courier = Some(courier);
         self.shards = shards.map(|shards| Shards::new(Tree::new(shards), courier));
         if let (Some(shards), Some(samples)) = (&self.shards, self.task.samples(0)) {
             self.task.only(shards.own_samples(samples));
@@ -273,7 +277,7 @@ impl<'a, T: Task> Fit<'a, T> {
             }
             let start = Instant::now();
             self.adapt(before, per_epoch)?;
-            if let Err(bad) = self.step(per_epoch) {
+            if let Err(bad) = self.step_as_it_fits(per_epoch) {
                 self.not_finite(bad)?;
             } else if long {
                 // Steps elsewhere are only begun here: how long they take is known when they end.

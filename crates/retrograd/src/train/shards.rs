@@ -133,6 +133,11 @@ impl<'a, M: Model> Shards<'a, M> {
         }
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.tree.shards()
+    }
+
     /// The samples of all shards of this process, of batches of that many.
     pub fn own_samples(&self, samples: usize) -> Range<usize> {
         let of = |shard| self.samples_of(shard, samples);

@@ -9,6 +9,8 @@ mod fused;
 mod groups;
 mod memory;
 mod plain;
+#[cfg(feature = "gpu")]
+mod short;
 
 use super::*;
 use crate::rng::Key;
