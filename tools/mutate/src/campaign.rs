@@ -1,44 +1,44 @@
 //! Judging mutants: a process for each, stopped after a time, on the checks that reach the changed line.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
 
-use serde_json::Value;
+use crate::child::{self, End};
+use crate::list::{self, Made};
+use crate::reach::{self, Check};
+use crate::table;
 
 /// How a campaign goes.
+#[derive(Default)]
 pub struct Options {
-    draw: Option<usize>,
-    seed: u64,
-    limit: Duration,
+    file: Option<String>,
+    deep: bool,
     tests: bool,
+    again: bool,
+    one: Option<u32>,
 }
 
 impl Options {
     pub fn read(words: &[String]) -> Result<Self, String> {
-        let mut options = Options {
-            draw: None,
-            seed: 1,
-            limit: Duration::from_secs(60),
-            tests: false,
-        };
+        let mut options = Options::default();
         let mut words = words.iter();
         while let Some(word) = words.next() {
-            if word == "--tests" {
-                options.tests = true;
-                continue;
-            }
-            let value = words.next().ok_or(format!("{word}: needs a number"))?;
-            let number: u64 = value
-                .parse()
-                .map_err(|_| format!("{word}: got {value:?}, needs a number"))?;
             match word.as_str() {
-                "--draw" => options.draw = Some(number as usize),
-                "--seed" => options.seed = number,
-                "--seconds" => options.limit = Duration::from_secs(number),
+                "--tests" => options.tests = true,
+                "--deep" => options.deep = true,
+                "--again" => options.again = true,
+                "--one" | "--file" => {
+                    let value = words.next().ok_or(format!("{word}: needs a value"))?;
+                    let number = || {
+                        let number = value.parse::<u64>();
+                        number.map_err(|_| format!("{word}: got {value:?}, needs a number"))
+                    };
+                    match word.as_str() {
+                        "--one" => options.one = Some(number()? as u32),
+                        _ => options.file = Some(value.clone()),
+                    }
+                }
                 _ => return Err(format!("{word}: not an option of run")),
             }
         }
@@ -46,235 +46,155 @@ impl Options {
     }
 }
 
-/// What became of a mutant.
-const VERDICTS: [&str; 6] = ["verify", "tests", "panic", "hang", "unreached", "survived"];
+/// Seconds, measured without a mutant, of the parts of `verify` that a mutant meets: of more parts that reach it
+/// those that reach the fewest others.
+const BUDGET: f64 = 150.0;
+/// Seconds of parts that run in one process.
+const TOGETHER: f64 = 1.5;
 
-fn target(folder: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| folder.join("target"), PathBuf::from)
-}
-
-/// Runs the command of the copy: its exit code, or none where the time was up.
-fn verify(
-    folder: &Path,
-    mutant: &str,
-    parts: &[String],
-    limit: Duration,
-    reached: Option<&Path>,
-) -> Option<i32> {
-    let mut command = Command::new(target(folder).join("release/retrograd"));
-    command.args(["--quiet", "verify"]);
-    for part in parts {
-        command.args(["--only", part]);
-    }
-    command.env("RETROGRAD_MUTANT", mutant);
-    if let Some(path) = reached {
-        command.env("RETROGRAD_REACHED", path);
-    }
-    within(command, limit)
-}
-
-fn within(mut command: Command, limit: Duration) -> Option<i32> {
-    let child = command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .stdin(Stdio::null())
-        .spawn();
-    let mut child = child.ok()?;
-    let start = Instant::now();
-    loop {
-        if let Ok(Some(status)) = child.try_wait() {
-            return Some(status.code().unwrap_or(101));
-        }
-        if start.elapsed() > limit {
-            let _ = child.kill();
-            let _ = child.wait();
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Which parts of the verification reach which mutants, and how long each part takes; kept in the folder.
-fn reach(folder: &Path) -> Result<BTreeMap<String, (f64, BTreeSet<u32>)>, String> {
-    let kept = folder.join("reached.json");
-    if let Ok(text) = fs::read_to_string(&kept) {
-        return serde_json::from_str(&text).map_err(|e| format!("{}: {e}", kept.display()));
-    }
-    let command = target(folder).join("release/retrograd");
-    let listed = Command::new(&command).args(["verify", "--list"]).output();
-    let listed = listed.map_err(|e| format!("{}: {e}", command.display()))?;
-    let parts: Vec<String> = String::from_utf8_lossy(&listed.stdout)
-        .lines()
-        .map(String::from)
+/// The checks that reach a mutant and fit into the budget, the quickest first.
+fn chosen(checks: &[Check], number: u32, budget: f64) -> Vec<&Check> {
+    let mut reaching: Vec<&Check> = checks
+        .iter()
+        .filter(|c| c.sites.contains(&number))
         .collect();
-    if parts.is_empty() {
-        return Err("`retrograd verify --list` names nothing".to_string());
-    }
-    let mut all = BTreeMap::new();
-    for part in parts {
-        let trace = folder.join("trace.txt");
-        let _ = fs::remove_file(&trace);
-        let start = Instant::now();
-        let only = std::slice::from_ref(&part);
-        let code = verify(folder, "none", only, Duration::from_secs(600), None);
-        if code != Some(0) {
-            println!("{part}: not clean without a mutant (exit {code:?}); left out");
-            continue;
-        }
-        let seconds = start.elapsed().as_secs_f64();
-        verify(
-            folder,
-            "traced",
-            only,
-            Duration::from_secs(600),
-            Some(&trace),
-        );
-        let text = fs::read_to_string(&trace).unwrap_or_default();
-        let numbers: BTreeSet<u32> = text.lines().filter_map(|l| l.parse().ok()).collect();
-        println!(
-            "{part}: {seconds:.1} s, {} mutants within reach",
-            numbers.len()
-        );
-        all.insert(part, (seconds, numbers));
-    }
-    let text = serde_json::to_string(&all).map_err(|e| e.to_string())?;
-    fs::write(&kept, text).map_err(|e| e.to_string())?;
-    Ok(all)
+    reaching.sort_by_key(|c| c.sites.len());
+    let mut left = budget;
+    reaching.retain(|c| {
+        left -= c.seconds;
+        left >= -c.seconds
+    });
+    reaching.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    reaching
 }
 
-/// Parts of the verification that a mutant is run against at most, the quickest first.
-const PARTS: usize = 24;
+/// Several checks of one program as one call.
+fn call(checks: &[&Check]) -> Vec<String> {
+    let mut args = checks[0].args.clone();
+    for check in &checks[1..] {
+        match check.name.starts_with("test ") {
+            true => args.insert(1, check.args[1].clone()),
+            false => args.extend(["--only".to_string(), check.name.clone()]),
+        }
+    }
+    args
+}
+
+/// The first check that does not stay clean, and how it ended.
+fn first_failure(
+    folder: &Path,
+    number: u32,
+    checks: &[&Check],
+    more: &[&str],
+) -> Option<(End, String)> {
+    let mut rest = checks;
+    while !rest.is_empty() {
+        let (mut count, mut seconds) = (1, rest[0].seconds);
+        while count < rest.len()
+            && seconds + rest[count].seconds < TOGETHER
+            && rest[count].program == rest[0].program
+        {
+            seconds += rest[count].seconds;
+            count += 1;
+        }
+        let mut args = call(&rest[..count]);
+        args.extend(more.iter().map(ToString::to_string));
+        let patience = if more.is_empty() { 5.0 } else { 60.0 };
+        let limit = 10 + (patience * seconds) as u64;
+        let end = child::run(
+            &rest[0].program,
+            &args,
+            folder,
+            &number.to_string(),
+            limit,
+            None,
+        );
+        if end != End::Clean {
+            let names: Vec<&str> = rest[..count].iter().map(|c| c.name.as_str()).collect();
+            return Some((end, names.join(", ")));
+        }
+        rest = &rest[count..];
+    }
+    None
+}
 
 fn judge(
     folder: &Path,
     number: u32,
-    reached: &BTreeMap<String, (f64, BTreeSet<u32>)>,
+    parts: &[Check],
+    tests: &[Check],
     options: &Options,
-) -> &'static str {
-    let mut parts: Vec<(&String, f64)> = (reached.iter())
-        .filter(|(_, (_, numbers))| numbers.contains(&number))
-        .map(|(name, (seconds, _))| (name, *seconds))
-        .collect();
-    parts.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let mut slow = false;
-    // A few at a time: most are caught by the first.
-    for some in parts[..parts.len().min(PARTS)].chunks(4) {
-        let names: Vec<String> = some.iter().map(|(name, _)| (*name).clone()).collect();
-        let usual: f64 = some.iter().map(|(_, seconds)| seconds).sum();
-        let limit = options.limit.max(Duration::from_secs_f64(5.0 * usual));
-        match verify(folder, &number.to_string(), &names, limit, None) {
-            Some(0) => {}
-            Some(1) => return "verify",
-            Some(_) => return "panic",
-            None => slow = true,
-        }
-        if slow {
-            return "hang";
+) -> (&'static str, String) {
+    let plain = chosen(parts, number, BUDGET);
+    let said = |end: End, failed: &'static str| match end {
+        End::Panicked => "panic",
+        End::Hung => "hang",
+        _ => failed,
+    };
+    if let Some((end, by)) = first_failure(folder, number, &plain, &[]) {
+        return (said(end, "verify"), by);
+    }
+    if options.deep {
+        let sizes: Vec<&Check> = plain
+            .iter()
+            .copied()
+            .filter(|c| c.name.starts_with("sizes: "))
+            .collect();
+        if let Some((end, by)) = first_failure(folder, number, &sizes, &["--deep"]) {
+            return (said(end, "deep"), by);
         }
     }
-    if options.tests {
-        let mut command = Command::new("cargo");
-        command.args(["test", "--release", "-q", "-p", "retrograd", "--lib"]);
-        command
-            .current_dir(folder)
-            .env("RETROGRAD_MUTANT", number.to_string());
-        match within(command, Duration::from_secs(900)) {
-            Some(0) => {}
-            Some(_) => return "tests",
-            None => return "hang",
-        }
+    let reaching = chosen(tests, number, BUDGET);
+    if let Some((end, by)) = first_failure(folder, number, &reaching, &[]) {
+        // A test that panics is a test that fails.
+        let verdict = if end == End::Hung { "hang" } else { "tests" };
+        return (verdict, by);
     }
-    if parts.is_empty() {
-        "unreached"
-    } else {
-        "survived"
+    match plain.is_empty() && reaching.is_empty() {
+        true => ("unreached", String::new()),
+        false => (
+            "survived",
+            format!("{} parts, {} tests", plain.len(), reaching.len()),
+        ),
     }
 }
 
-/// Judges what has no verdict yet.
-pub fn run(folder: &Path, options: &Options) -> Result<(), String> {
-    let mutants = list(folder)?;
-    let reached = reach(folder)?;
-    let mut judged = verdicts(folder);
-    let mut left: Vec<&Value> = (mutants.iter())
-        .filter(|m| !judged.contains_key(&number_of(m)))
-        .collect();
-    if let Some(draw) = options.draw {
-        // A linear congruential order: the same mutants for the same seed, whoever draws them.
-        left.sort_by_key(|m| {
-            (u64::from(number_of(m)) + options.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16
-        });
-        left.truncate(draw);
-    }
+/// Judges what has no verdict yet. False where one of those asked for survived that is not listed.
+pub fn run(folder: &Path, options: &Options) -> Result<bool, String> {
+    let mut mutants = list::made(folder)?;
+    let equivalent = list::equivalent()?;
+    let parts = reach::measured(folder, reach::verify_parts(folder)?)?;
+    let tests = match options.tests {
+        true => reach::measured(folder, reach::tests(folder)?)?,
+        false => Vec::new(),
+    };
+    mutants.retain(|m| {
+        options
+            .file
+            .as_ref()
+            .is_none_or(|f| m.file.starts_with(f.as_str()))
+    });
+    mutants.retain(|m| options.one.is_none_or(|n| m.number == n));
+    let judged = list::verdicts(folder);
+    let open = |m: &&Made| match judged.get(&m.key).map(|(verdict, _)| verdict.as_str()) {
+        None => true,
+        Some("survived" | "unreached") => options.again && !equivalent.contains_key(&m.key),
+        Some(_) => options.one.is_some(),
+    };
+    let left: Vec<&Made> = mutants.iter().filter(open).collect();
     let path = folder.join("verdicts.txt");
     let file = fs::OpenOptions::new().append(true).create(true).open(&path);
     let mut file = file.map_err(|e| format!("{}: {e}", path.display()))?;
-    let all = left.len();
     for (i, mutant) in left.iter().enumerate() {
-        let number = number_of(mutant);
-        let verdict = judge(folder, number, &reached, options);
-        writeln!(file, "{number} {verdict}").map_err(|e| e.to_string())?;
-        judged.insert(number, verdict.to_string());
-        let text = |key: &str| mutant[key].to_string();
+        let (verdict, by) = judge(folder, mutant.number, &parts, &tests, options);
+        writeln!(file, "{verdict}\t{by}\t{}", mutant.key).map_err(|e| e.to_string())?;
         println!(
-            "{}/{all} {number} {verdict}: {}:{} {} {}",
+            "{}/{} {verdict} ({by}): line {}, {}",
             i + 1,
-            mutant["file"].as_str().unwrap_or_default(),
-            mutant["line"],
-            mutant["kind"].as_str().unwrap_or_default(),
-            text("was")
+            left.len(),
+            mutant.line,
+            mutant.key
         );
     }
-    print_table(folder)
-}
-
-fn list(folder: &Path) -> Result<Vec<Value>, String> {
-    let path = folder.join("mutants.json");
-    let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
-}
-
-fn number_of(mutant: &Value) -> u32 {
-    mutant["number"].as_u64().unwrap_or(0) as u32
-}
-
-fn verdicts(folder: &Path) -> BTreeMap<u32, String> {
-    let text = fs::read_to_string(folder.join("verdicts.txt")).unwrap_or_default();
-    let pairs = text.lines().filter_map(|line| line.split_once(' '));
-    pairs
-        .filter_map(|(n, v)| Some((n.parse().ok()?, v.to_string())))
-        .collect()
-}
-
-/// By file: made, judged, and what became of them.
-pub fn print_table(folder: &Path) -> Result<(), String> {
-    let mutants = list(folder)?;
-    let judged = verdicts(folder);
-    let mut by_file: BTreeMap<&str, [usize; 8]> = BTreeMap::new();
-    let mut total = [0; 8];
-    for mutant in &mutants {
-        let row = by_file
-            .entry(mutant["file"].as_str().unwrap_or_default())
-            .or_default();
-        let verdict = judged.get(&number_of(mutant));
-        let column = verdict.and_then(|v| VERDICTS.iter().position(|w| w == v));
-        for counts in [row, &mut total] {
-            counts[0] += 1;
-            counts[1] += usize::from(column.is_some());
-            if let Some(column) = column {
-                counts[2 + column] += 1;
-            }
-        }
-    }
-    println!("| file | made | judged | {} |", VERDICTS.join(" | "));
-    println!("|---|{}", "---|".repeat(8));
-    let line = |name: &str, row: &[usize; 8]| {
-        let cells: Vec<String> = row.iter().map(usize::to_string).collect();
-        println!("| {name} | {} |", cells.join(" | "));
-    };
-    for (file, row) in by_file.iter().filter(|(_, row)| row[1] > 0) {
-        line(file, row);
-    }
-    line("all", &total);
-    Ok(())
+    table::print_of(folder, &mutants)
 }

@@ -9,6 +9,7 @@
 mod circuits;
 mod layers;
 mod measures;
+mod runs;
 mod splits;
 mod training;
 
@@ -47,6 +48,10 @@ pub fn all() -> Vec<Practice> {
         Practice {
             name: "batches",
             check: training::batches,
+        },
+        Practice {
+            name: "runs",
+            check: runs::runs,
         },
         Practice {
             name: "splits",
