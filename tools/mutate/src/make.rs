@@ -293,11 +293,7 @@ fn offenders(folder: &Path, made: &[Mutant], whole: bool) -> Result<BTreeSet<Str
             let path = folder.join(span["file_name"].as_str().unwrap_or_default());
             let text = fs::read_to_string(&path).unwrap_or_default();
             let byte = |end: &str| span[end].as_u64().unwrap_or(0) as usize;
-            let moved = message["code"]["code"]
-                .as_str()
-                .is_some_and(|c| c.starts_with("E050"));
-            let (start, end) = (byte("byte_start"), byte("byte_end"));
-            numbers.extend(numbers_at(&text, start, end, moved));
+            numbers.extend(numbers_at(&text, byte("byte_start"), byte("byte_end")));
         }
         if numbers.is_empty() {
             errors.push(
@@ -325,25 +321,26 @@ fn offenders(folder: &Path, made: &[Mutant], whole: bool) -> Result<BTreeSet<Str
     Ok(bad)
 }
 
-/// The numbers of the mutants within a range of bytes, or of the last before it; where something is `moved`, it
-/// may be an operand, whose number comes next.
-fn numbers_at(text: &str, start: usize, end: usize, moved: bool) -> Vec<u32> {
+/// The numbers of the mutants within a range of bytes, or of the nearest: an operand stands before its number,
+/// what is done with it after.
+fn numbers_at(text: &str, start: usize, end: usize) -> Vec<u32> {
     const CALL: &str = "crate :: mutant :: ";
     let number = |at: usize| -> Option<u32> {
         let digits = text[at + CALL.len()..].split_once('(')?.1.trim_start();
         let digits: String = digits.chars().take_while(char::is_ascii_digit).collect();
         digits.parse().ok()
     };
-    let within: Vec<u32> = (text.get(start..end).unwrap_or_default().match_indices(CALL))
+    let part = |range: std::ops::Range<usize>| text.get(range).unwrap_or_default();
+    let within: Vec<u32> = (part(start..end).match_indices(CALL))
         .filter_map(|(at, _)| number(start + at))
         .collect();
-    let after = || text.get(end..)?.find(CALL).and_then(|at| number(end + at));
-    let before = || text.get(..start)?.rfind(CALL).and_then(number);
-    match (within.len(), moved) {
-        (1..8, _) => within,
-        (_, true) => after().into_iter().collect(),
-        (_, false) => before().into_iter().collect(),
+    if (1..8).contains(&within.len()) {
+        return within;
     }
+    let before = part(0..start).rfind(CALL).map(|at| (start - at, at));
+    let after = part(end..text.len()).find(CALL).map(|at| (at, end + at));
+    let nearest = before.into_iter().chain(after).min();
+    nearest.and_then(|(_, at)| number(at)).into_iter().collect()
 }
 
 /// How many changes each file has, drawn or not.

@@ -24,6 +24,8 @@ pub struct Check {
     pub args: Vec<String>,
     pub seconds: f64,
     pub sites: BTreeSet<u32>,
+    /// Rows that this build cannot check.
+    pub unchecked: usize,
     /// Whether it fails without a mutant, or takes too long.
     pub broken: bool,
 }
@@ -80,6 +82,7 @@ fn blank(name: &str, program: &Path, args: &[&str]) -> Check {
         args: args.iter().map(ToString::to_string).collect(),
         seconds: 0.0,
         sites: BTreeSet::new(),
+        unchecked: 0,
         broken: false,
     }
 }
@@ -100,13 +103,15 @@ pub fn measured(folder: &Path, checks: Vec<Check>) -> Result<Vec<Check>, String>
             Some(value) => {
                 check.seconds = value["seconds"].as_f64().unwrap_or(1.0);
                 check.broken = value["broken"] == true;
+                check.unchecked = value["unchecked"].as_u64().unwrap_or(0) as usize;
                 let sites = value["sites"].as_array().into_iter().flatten();
                 check.sites = sites.filter_map(|n| Some(n.as_u64()? as u32)).collect();
             }
             None => {
                 measure(folder, &mut check);
                 let line = serde_json::json!({
-                    "name": check.name, "seconds": check.seconds, "broken": check.broken, "sites": check.sites,
+                    "name": check.name, "seconds": check.seconds, "broken": check.broken,
+                    "unchecked": check.unchecked, "sites": check.sites,
                 });
                 writeln!(file, "{line}").map_err(|e| e.to_string())?;
                 let note = if check.broken {
@@ -133,16 +138,19 @@ fn measure(folder: &Path, check: &mut Check) {
     let trace = folder.join("trace.txt");
     let _ = fs::remove_file(&trace);
     let start = Instant::now();
-    let end = child::run(
+    let trace_to = Some(trace.as_path());
+    let said = child::run(
         &check.program,
         &check.args,
         folder,
         "traced",
         LONGEST,
-        Some(&trace),
+        trace_to,
     );
     check.seconds = start.elapsed().as_secs_f64();
-    check.broken = end != End::Clean;
+    check.unchecked = said.unchecked().unwrap_or(0);
+    check.broken =
+        said.end != End::Clean && !(said.end == End::Failed && said.unchecked().is_some());
     let text = fs::read_to_string(&trace).unwrap_or_default();
     check.sites = text.lines().filter_map(|l| l.parse().ok()).collect();
 }

@@ -7,6 +7,7 @@
 //! count instead of a sum, truth tables instead of polynomials.
 
 mod circuits;
+mod images;
 mod layers;
 mod measures;
 mod runs;
@@ -40,6 +41,10 @@ pub fn all() -> Vec<Practice> {
         Practice {
             name: "running statistics",
             check: layers::running_statistics,
+        },
+        Practice {
+            name: "image losses",
+            check: images::image_losses,
         },
         Practice {
             name: "schedules",

@@ -6,6 +6,7 @@
 //! every result rounded at random it says how far f32 may be from it. Gradients, optimizers, schedules and batches
 //! are those that other checks hold to oracles of their own.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{FEW, holds, row};
@@ -46,7 +47,7 @@ const CASES: [(&str, &str, &str); 5] = [
     (
         "sums, a penalty",
         r#"input = [6]
-        layers = [{ kind = "kan", out = 2, grid = 3 }]
+        layers = [{ kind = "kan", out = 2, degree = 3, grid = 3 }]
         sparsity = { l1 = 0.02, entropy = 0.01 }"#,
         r#"epochs = 3
         accumulate = 3
@@ -306,12 +307,17 @@ fn fitted(
     experiment: &Experiment,
     train: &Dataset,
     validation: &Dataset,
-    session: Session<'_>,
+    resume: Option<&Path>,
 ) -> Result<Fitted> {
     let spec: NetworkSpec = experiment.model_as()?;
     let network = Network::new(&spec)?;
     let mut task = NetworkTask::on(experiment, network, train.clone(), Some(validation.clone()))?;
     let (mut kept, mut watch) = (Vec::new(), Watch::default());
+    let session = Session::new(experiment.clone());
+    let session = match resume {
+        Some(path) => session.resuming(path),
+        None => session,
+    };
     session
         .kept_in(&mut kept)
         .observed_by(&mut watch)
@@ -339,8 +345,7 @@ fn beside_plain(name: &str, model: &str, train: &str) -> Result<Vec<Row>> {
         data(0, false, broken, weighted)?,
         data(1, false, false, false)?,
     );
-    let session = Session::new(experiment.clone());
-    let (records, kept, task) = fitted(&experiment, &train, &validation, session)?;
+    let (records, kept, task) = fitted(&experiment, &train, &validation, None)?;
     let plain = Plain {
         network: task.model(),
         spec: &experiment.train,
@@ -420,8 +425,7 @@ fn beside_plain(name: &str, model: &str, train: &str) -> Result<Vec<Row>> {
 fn kept_and_resumed() -> Result<Vec<Row>> {
     let experiment = experiment(KEPT.0, KEPT.1)?;
     let (train, validation) = (data(0, true, false, false)?, data(1, true, false, false)?);
-    let session = Session::new(experiment.clone());
-    let (records, kept, task) = fitted(&experiment, &train, &validation, session)?;
+    let (records, kept, task) = fitted(&experiment, &train, &validation, None)?;
     let values: Vec<f64> = records
         .iter()
         .filter_map(|r| r.get("validation_loss"))
@@ -499,8 +503,7 @@ fn resumed(
         Err(error) => return Err(error),
         Ok(_) => return Ok(holds("runs", label, Link::Training, 1, 1)),
     }
-    let session = Session::new(experiment.clone()).resuming(&path);
-    let (later, again, other) = fitted(experiment, train, validation, session)?;
+    let (later, again, other) = fitted(experiment, train, validation, Some(&path))?;
     let mut all = watch.records;
     all.extend(later);
     let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
