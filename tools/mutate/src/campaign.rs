@@ -17,6 +17,7 @@ pub struct Options {
     tests: bool,
     again: bool,
     one: Option<u32>,
+    allow: usize,
 }
 
 impl Options {
@@ -28,7 +29,7 @@ impl Options {
                 "--tests" => options.tests = true,
                 "--deep" => options.deep = true,
                 "--again" => options.again = true,
-                "--one" | "--file" => {
+                "--one" | "--file" | "--allow" => {
                     let value = words.next().ok_or(format!("{word}: needs a value"))?;
                     let number = || {
                         let number = value.parse::<u64>();
@@ -36,6 +37,7 @@ impl Options {
                     };
                     match word.as_str() {
                         "--one" => options.one = Some(number()? as u32),
+                        "--allow" => options.allow = number()? as usize,
                         _ => options.file = Some(value.clone()),
                     }
                 }
@@ -158,7 +160,7 @@ fn judge(
     }
 }
 
-/// Judges what has no verdict yet. False where one of those asked for survived that is not listed.
+/// Judges what has no verdict yet. False where more survived that are not listed than are allowed.
 pub fn run(folder: &Path, options: &Options) -> Result<bool, String> {
     let mut mutants = list::made(folder)?;
     let equivalent = list::equivalent()?;
@@ -195,5 +197,5 @@ pub fn run(folder: &Path, options: &Options) -> Result<bool, String> {
             mutant.key
         );
     }
-    table::print_of(folder, &mutants)
+    Ok(table::print_of(folder, &mutants)? <= options.allow)
 }

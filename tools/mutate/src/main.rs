@@ -21,14 +21,14 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 mutate make FOLDER [--draw N] [--seed S]
                                 copies the project to FOLDER with every mutant in it, or N drawn ones, and builds it
-mutate run FOLDER [--file PATH] [--deep] [--tests] [--again] [--one NUMBER]
+mutate run FOLDER [--file PATH] [--deep] [--tests] [--again] [--one NUMBER] [--allow N]
                                 judges the mutants that have no verdict yet by `retrograd verify`, then its
                                 --deep, then the tests that reach the change; --again judges those that
                                 survived; --one judges a single one
 mutate table FOLDER             the table by file, from what has been judged, and what survived
 
 The project is the one that this source lies in. FOLDER is created; CARGO_TARGET_DIR is respected.
-Exit code 1: something survived that tools/mutate/equivalent.toml does not list.";
+Exit code 1: more than N (0) survived that tools/mutate/equivalent.toml does not list.";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

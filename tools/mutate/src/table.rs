@@ -18,11 +18,11 @@ const VERDICTS: [&str; 7] = [
 
 /// Of everything that was made.
 pub fn print(folder: &Path) -> Result<bool, String> {
-    print_of(folder, &list::made(folder)?)
+    Ok(print_of(folder, &list::made(folder)?)? == 0)
 }
 
-/// By file: made, judged, and what became of them; then those that survived. False where there are any.
-pub fn print_of(folder: &Path, mutants: &[Made]) -> Result<bool, String> {
+/// By file: made, judged, and what became of them; then those that survived, whose number is returned.
+pub fn print_of(folder: &Path, mutants: &[Made]) -> Result<usize, String> {
     let (judged, equivalent) = (list::verdicts(folder), list::equivalent()?);
     let counts = list::counts(folder)?;
     let mut by_file: BTreeMap<&str, [usize; 9]> = BTreeMap::new();
@@ -68,5 +68,5 @@ pub fn print_of(folder: &Path, mutants: &[Made]) -> Result<bool, String> {
             mutant.key, mutant.number, mutant.line, mutant.kind
         );
     }
-    Ok(survivors.is_empty())
+    Ok(survivors.len())
 }
