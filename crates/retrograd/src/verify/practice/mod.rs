@@ -7,7 +7,6 @@
 //! count instead of a sum, truth tables instead of polynomials.
 
 mod circuits;
-mod files;
 mod images;
 mod layers;
 mod measures;
@@ -58,10 +57,6 @@ pub fn all() -> Vec<Practice> {
         Practice {
             name: "runs",
             check: runs::runs,
-        },
-        Practice {
-            name: "files",
-            check: files::files,
         },
         Practice {
             name: "splits",
