@@ -38,8 +38,15 @@ fn run(mode: Mode, text: &str, failure: u64) -> (Result<Vec<f32>>, Vec<String>) 
     (trained.map(|_| kept), warnings.0)
 }
 
-const DENSE: &str =
-    "{ kind = \"dense\", out = 9 }, { kind = \"tanh\" }, { kind = \"dense\", out = 2 }";
+const DENSE: &str = r#"
+[model]
+family = "network"
+layers = [{ kind = "dense", out = 9 }, { kind = "tanh" }, { kind = "dense", out = 2 }]
+[data]
+generate = { name = "two_moons", samples = 60 }
+[train]
+batch = 12
+"#;
 
 /// The step is made again in halves, and the run has the weights of one whose batches have two shards.
 #[test]
