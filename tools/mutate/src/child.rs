@@ -94,7 +94,8 @@ impl Said {
     pub fn unchecked(&self) -> Option<usize> {
         let counts = self.last.split_once(" passed, ")?.1;
         let (failed, unchecked) = counts.split_once(" failed, ")?;
-        let unchecked = unchecked.strip_suffix(" unchecked")?.parse().ok()?;
+        // More may follow: `; 8 elements left out`.
+        let unchecked = unchecked.split_once(" unchecked")?.0.parse().ok()?;
         (failed == "0").then_some(unchecked)
     }
 }

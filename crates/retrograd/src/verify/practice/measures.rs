@@ -292,7 +292,7 @@ fn ranks() -> Row {
     }
     let got = [
         roc_auc(&scores, &positive).unwrap_or(f64::NAN),
-        f64::from(roc_auc(&scores, &vec![true; N]).is_none()),
+        f64::from(roc_auc(&scores, &[true; N]).is_none()),
     ];
     row(
         "measures",
