@@ -63,7 +63,10 @@ def with_spread(times):
     if len(times) == 1:
         return f"{digits(middle, 0, 2)} {name}"
     half = (max(times) - min(times)) / 2 / size
-    return f"{digits(middle, half)} ± {digits(half, 0, 1)} {name}"
+    text = digits(middle, half)
+    # Not below the last digit that is shown.
+    last = 10.0 ** -len(text.partition(".")[2])
+    return f"{text} ± {digits(max(half, last), 0, 1)} {name}"
 
 
 def factor(theirs, ours):
@@ -90,8 +93,8 @@ def worked(result):
 
 
 def fastest(result, peer=None):
-    """The fastest mode, of all peers or of one; none where none worked."""
-    modes = [m for m in worked(result) if peer in (None, m["peer"])]
+    """The fastest mode, of all peers or of one, of those that were in all rounds; none where none worked."""
+    modes = [m for m in worked(result) if peer in (None, m["peer"]) and len(m["all_ns"]) == len(result["rounds"])]
     return min(modes, key=lambda m: m["step_ns"], default=None)
 
 
@@ -152,14 +155,20 @@ def round_table(results):
         "| workload | measured | load | a cache line to the other core | others' share of the cores | disturbed, repeated |",
         "|---|---|--:|--:|--:|--:|",
     ]
-    span = lambda values, form: form(min(values)) if form(min(values)) == form(max(values)) else f"{form(min(values))}–{form(max(values))}"
+
+    def span(values, form, name=""):
+        if None in values:
+            return "–"
+        low, high = form(min(values)), form(max(values))
+        return (low if low == high else f"{low}–{high}") + name
+
     for result in results:
         rounds, measured = result["rounds"], result["measured"]
         of = lambda key: [r[key] for r in rounds]
         bad = sum(r["disturbed"] for r in rounds)
         cells = [f"`{result['workload']}`", f"{measured['date']}, {measured['retrograd']}"]
-        cells += [span(of("load"), lambda v: f"{v:.1f}"), span(of("latency_ns"), lambda v: f"{v:.0f}") + " ns"]
-        cells += [span(of("others"), lambda v: f"{100 * v:.0f}") + " %", f"{bad} of {len(rounds)}, {result['repeated']}"]
+        cells += [span(of("load"), lambda v: f"{v:.1f}"), span(of("latency_ns"), lambda v: f"{v:.0f}", " ns")]
+        cells += [span(of("others"), lambda v: f"{100 * v:.0f}", " %"), f"{bad} of {len(rounds)}, {result['repeated']}"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

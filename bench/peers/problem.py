@@ -8,7 +8,7 @@ from safetensors import safe_open
 
 class Problem:
     def __init__(self, workload, path):
-        self.workload = workload
+        self.workload, self.path = workload, path
         with safe_open(path, "numpy") as file:
             self.tensors = {name: file.get_tensor(name) for name in file.keys()}
             self.metadata = file.metadata()
