@@ -15,31 +15,30 @@ from page import machine, page, svg, update_readme
 from peers.modes import NAMES, modes
 from sides import ROOT, Machine, Side, expected_losses, measure, say
 
-ROWS = ["torch", "jax", "burn", "candle"]
-IMAGES = ["torch", "jax"]
+ALL = ["torch", "jax", "burn", "candle"]
+TWO = ["torch", "jax"]
 GRAPHS = ["torch", "pyg", "jax"]
-LOGIC = ["torch", "jax"]
 ONE = ["torch", "jax", "onnx"]
 
 # Of every workload its family, its peers, and what it is.
 WORKLOADS = {
-    "kan-poker-64": ("rows", ROWS, "KAN 21-64-64-24, batch 64"),
-    "kan-poker-256": ("rows", ROWS, "KAN 21-64-64-24, batch 256"),
-    "kan-wide-256": ("rows", ROWS, "KAN 64-128-128-10, batch 256"),
-    "kan-mnist-256": ("rows", ROWS, "KAN 784-64-10, batch 256"),
-    "mlp-256": ("rows", ROWS, "MLP 64-256-256-10, GELU, batch 256"),
-    "cnn-128": ("images", ROWS, "convolutions 1-16-16-1, 2 images of 128×128"),
-    "cnn-1024": ("images", IMAGES, "convolutions 1-16-16-1, 2 images of 1024×1024"),
-    "cnn-deep12-256": ("images", IMAGES, "12 convolutions, 32 channels, 1 image of 256×256"),
-    "unet-256": ("images", IMAGES, "U-Net 32-64-128-256, 1 image of 256×256"),
+    "kan-poker-64": ("rows", ALL, "KAN 21-64-64-24, batch 64"),
+    "kan-poker-256": ("rows", ALL, "KAN 21-64-64-24, batch 256"),
+    "kan-wide-256": ("rows", ALL, "KAN 64-128-128-10, batch 256"),
+    "kan-mnist-256": ("rows", ALL, "KAN 784-64-10, batch 256"),
+    "mlp-256": ("rows", ALL, "MLP 64-256-256-10, GELU, batch 256"),
+    "cnn-128": ("images", ALL, "convolutions 1-16-16-1, 2 images of 128×128"),
+    "cnn-1024": ("images", ALL, "convolutions 1-16-16-1, 2 images of 1024×1024"),
+    "cnn-deep12-256": ("images", ALL, "12 convolutions, 32 channels, 1 image of 256×256"),
+    "unet-256": ("images", TWO, "U-Net 32-64-128-256, 1 image of 256×256"),
     "graph-gcn16": ("graph", GRAPHS, "GCN, 16 hidden, a graph of Cora's size"),
     "graph-gcn64": ("graph", GRAPHS, "GCN, 64 hidden, a graph of Cora's size"),
     "graph-gat8": ("graph", GRAPHS, "GAT, 8 heads of 8, a graph of Cora's size"),
-    "logic-life": ("logic", LOGIC, "automaton, Game of Life, 20 boards"),
-    "logic-checkerboard": ("logic", LOGIC, "automaton, checkerboard, 20 steps"),
-    "logic-async": ("logic", LOGIC, "automaton, asynchronous, 50 steps"),
-    "logic-g": ("logic", LOGIC, "automaton, coloured G, 64 channels"),
-    "logic-lizard": ("logic", LOGIC, "automaton, lizard, 128 channels"),
+    "logic-life": ("logic", TWO, "automaton, Game of Life, 20 boards"),
+    "logic-checkerboard": ("logic", TWO, "automaton, checkerboard, 20 steps"),
+    "logic-async": ("logic", TWO, "automaton, asynchronous, 50 steps"),
+    "logic-g": ("logic", TWO, "automaton, coloured G, 64 channels"),
+    "logic-lizard": ("logic", TWO, "automaton, lizard, 128 channels"),
     "kan-poker-1-frozen-f32": ("rows", ONE, "inference: KAN 21-64-64-24, one sample"),
     "mlp-1-forward": ("rows", ONE, "inference: MLP 64-256-256-10, one sample"),
     "unet-256-forward": ("images", ONE, "inference: U-Net, one image of 256×256"),

@@ -29,8 +29,10 @@ LATER_AGREES = 1e-3
 
 # A mode may take so long until its first steps are made.
 SETUP_SECONDS = 600
-# A mode that takes so many times as long as the fastest of its peer in a trial is not measured further.
+# A mode that takes so many times as long as the fastest of its peer in a trial is not measured further, nor is a peer
+# that takes so many times as long as another.
 HOPELESS = 1.5
+HOPELESS_PEER = 4.0
 # A round is disturbed where a cache line takes so many times as long to the other core as it can,
 # where the hypervisor took such a share of the cores, or others did.
 FAR, STOLEN, TAKEN = 1.5, 0.02, 0.05
@@ -236,9 +238,16 @@ class Side:
 
 
 def set_up(sides, expected, seconds):
-    """Starts and checks every side and gives it a trial. Those that fail, or are hopelessly slower than another
-    mode of their peer, end; the others are given back."""
+    """Starts and checks every side and gives it a trial. Those that fail, or are hopelessly slower than another, end;
+    the others are given back."""
     running, plain = [], None
+
+    def end_hopeless(among, limit):
+        best = min(s.times[0] for s in among)
+        for side in [s for s in among if s.times[0] > limit * best]:
+            side.end()
+            running.remove(side)
+
     for side in sides:
         say(f"  {side.peer}, {side.mode}: setting up")
         try:
@@ -253,10 +262,9 @@ def set_up(sides, expected, seconds):
             continue
         side.times = [trial]
         running.append(side)
-        best = min(s.times[0] for s in running if s.peer == side.peer)
-        for other in [s for s in running if s.peer == side.peer and s.times[0] > HOPELESS * best]:
-            other.end()
-            running.remove(other)
+        end_hopeless([s for s in running if s.peer == side.peer], HOPELESS)
+    if running:
+        end_hopeless(running, HOPELESS_PEER)
     return running
 
 

@@ -38,6 +38,7 @@ def test_the_fastest_mode_was_in_every_round():
     result = {"rounds": [{}, {}], "modes": modes + [{"peer": "burn", "mode": "flex", "failed": "no"}]}
     assert page.fastest(result)["mode"] == "jitted"
     assert page.fastest(result, "torch")["mode"] == "eager"
+    assert page.fastest({"modes": modes[1:2]}, "torch")["mode"] == "compiled"
     assert page.fastest(result, "burn") is None
 
 
@@ -89,7 +90,7 @@ print("a library's greeting")
 losses = [2.0, 1.5, 1.25] if mode != "wrong" else [2.0, 1.6, 1.25]
 print(json.dumps({"losses": losses}), flush=True)
 for line in sys.stdin:
-    step = {"slow": 3000, "fast": 1000}.get(mode, 1200)
+    step = {"slow": 3000, "fast": 1000, "far": 4100}.get(mode, 1200)
     print(json.dumps({"step_ns": step, "min_ns": step, "steps": 9, "peak_rss_bytes": 5000}), flush=True)
 """
 
@@ -105,8 +106,8 @@ def peers(tmp_path, monkeypatch):
     machine = Machine(os.cpu_count() or 1, False, sys.executable)
     made = []
 
-    def make(*modes):
-        made.extend(Side(machine, "torch", mode, "mlp-256", "-") for mode in modes)
+    def make(*modes, peer="torch"):
+        made.extend(Side(machine, peer, mode, "mlp-256", "-") for mode in modes)
         return made
 
     yield make
@@ -115,14 +116,16 @@ def peers(tmp_path, monkeypatch):
 
 
 def test_modes_that_fail_are_shown_with_their_reason_and_hopeless_ones_end(peers):
-    all_sides = peers("slow", "dies", "wrong", "hangs", "fast", "even")
+    peers("slow", "dies", "wrong", "hangs", "fast", "even")
+    peers("slow", peer="pyg")
+    all_sides = peers("far", peer="jax")
     running = set_up(all_sides, EXPECTED, 0.0)
-    assert [side.mode for side in running] == ["fast", "even"]
+    assert [(side.peer, side.mode) for side in running] == [("torch", "fast"), ("torch", "even"), ("pyg", "slow")]
     failed = {side.mode: side.failed for side in all_sides if side.failed}
     assert failed["dies"] == "ValueError: no such operation"
     assert failed["wrong"].startswith("the loss before step 1 is 1.6")
     assert failed["hangs"] == "no answer after 5 s"
-    figures = {side.mode: side.figures() for side in all_sides}
+    figures = {side.mode: side.figures() for side in all_sides if side.peer == "torch"}
     assert figures["slow"]["all_ns"] == [3000] and figures["wrong"] == {
         "peer": "torch",
         "mode": "wrong",
