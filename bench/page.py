@@ -140,7 +140,7 @@ def mode_table(results):
             cells = [name, NAMES[mode["peer"]], mode["mode"]]
             if "failed" in mode:
                 reason = mode["failed"].replace("|", "¦").replace("\n", " ")
-                cells += [f"failed: {reason}", "", "", "", ""]
+                cells += [reason if reason.startswith("not measured") else f"failed: {reason}", "", "", "", ""]
             else:
                 best = mode is fastest(result, mode["peer"])
                 cells[2] = f"**{mode['mode']}**" if best else mode["mode"]

@@ -78,6 +78,9 @@ def measured(place, workload, peak, rounds, seconds, only):
         place.run([place.retrograd, "bench", workload, "--dump", problem])
         sides = [Side(place, peer, mode, workload, problem) for peer, mode in chosen(only, workload)]
         figures = measure(place, workload, sides, expected_losses(problem), rounds, seconds)
+    made = [(mode["peer"], mode["mode"]) for mode in figures["modes"]]
+    left = [side for side in of_workload(workload) if side not in made]
+    figures["modes"] += [{"peer": peer, "mode": mode, "failed": "not measured (--mode)"} for peer, mode in left]
     known = rust_versions()
     for mode in figures["modes"]:
         if mode["peer"] in known:
