@@ -4,6 +4,7 @@ import argparse
 import datetime
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -64,13 +65,22 @@ def rust_versions():
     return versions
 
 
+def version_of(given):
+    """The commit that was built, or when a given command was."""
+    if given is not None:
+        when = datetime.datetime.fromtimestamp(given.stat().st_mtime, datetime.timezone.utc)
+        return f"built {when:%Y-%m-%d %H:%M}"
+    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return commit.stdout.strip()
+
+
 def chosen(only, workload):
     """The modes that `--mode` leaves: those that contain one of its texts."""
     name = lambda side: f"{NAMES[side[0]]}, {side[1]}"
     return [side for side in of_workload(workload) if not only or any(text in name(side) for text in only)]
 
 
-def measured(place, workload, peak, rounds, seconds, only):
+def measured(place, version, workload, peak, rounds, seconds, only):
     """The figures of a workload."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -85,13 +95,12 @@ def measured(place, workload, peak, rounds, seconds, only):
     for mode in figures["modes"]:
         if mode["peer"] in known:
             mode["version"] = known[mode["peer"]]
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     return {
         "workload": workload,
         "about": WORKLOADS[workload][2],
         "measured": {
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
-            "retrograd": commit.stdout.strip(),
+            "retrograd": version,
             "machine": machine(place.threads),
             "threads": place.threads,
             "realtime": place.realtime,
@@ -165,16 +174,19 @@ def main():
     rounds = args.rounds or (1 if args.quick else 5)
     seconds = args.seconds or (0.3 if args.quick else 1.0)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    # Sides that rest would rest for ever.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     place = Machine(args.threads, args.realtime, args.retrograd or target / "release" / "retrograd")
     try:
+        version = version_of(args.retrograd)
         say("peak")
         peak = statistics.median(place.bench("peak-f32")["gflops"] for _ in range(min(rounds, 3)))
         for number, name in enumerate(names):
             say(f"{name}, {number + 1} of {len(names)}")
-            results[name] = measured(place, name, peak, rounds, seconds, args.mode)
+            results[name] = measured(place, version, name, peak, rounds, seconds, args.mode)
             # After each: what is measured is kept if the rest fails.
             text = write(results, args.out)
-    except RuntimeError as problem:
+    except (RuntimeError, OSError) as problem:
         say(f"error: {problem}")
         return 1
     print(text, end="")
