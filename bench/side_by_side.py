@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import sides
 from page import machine, page, svg, update_readme
 from peers.modes import NAMES, modes
 from sides import ROOT, Machine, Side, expected_losses, measure, say
@@ -86,8 +87,8 @@ def measured(place, version, workload, peak, rounds, seconds, only):
     with tempfile.TemporaryDirectory() as folder:
         problem = Path(folder, "problem.safetensors")
         place.run([place.retrograd, "bench", workload, "--dump", problem])
-        sides = [Side(place, peer, mode, workload, problem) for peer, mode in chosen(only, workload)]
-        figures = measure(place, workload, sides, expected_losses(problem), rounds, seconds)
+        asked = [Side(place, peer, mode, workload, problem) for peer, mode in chosen(only, workload)]
+        figures = measure(place, workload, asked, expected_losses(problem), rounds, seconds)
     made = [(mode["peer"], mode["mode"]) for mode in figures["modes"]]
     left = [side for side in of_workload(workload) if side not in made]
     figures["modes"] += [{"peer": peer, "mode": mode, "failed": "not measured (--mode)"} for peer, mode in left]
@@ -126,6 +127,7 @@ def arguments():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seconds", type=float)
+    parser.add_argument("--patience", type=float, default=sides.SETUP_SECONDS)
     parser.add_argument("--mode", action="append", default=[])
     parser.add_argument("--realtime", action="store_true")
     parser.add_argument("--out", type=Path)
@@ -174,6 +176,7 @@ def main():
     rounds = args.rounds or (1 if args.quick else 5)
     seconds = args.seconds or (0.3 if args.quick else 1.0)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    sides.SETUP_SECONDS = args.patience
     # Sides that rest would rest for ever.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     place = Machine(args.threads, args.realtime, args.retrograd or target / "release" / "retrograd")
