@@ -196,6 +196,13 @@ def tally(results):
     return text + (f", behind in {', '.join(behind)}" if behind else "")
 
 
+def meanwhile(results):
+    """The load of the machine, and at which priority all was timed beside it."""
+    loads = [r["load"] for result in results for r in result["rounds"]]
+    priority = "real-time" if all(r["measured"]["realtime"] for r in results) else "usual"
+    return f"load average {min(loads):.0f} to {max(loads):.0f}, timed at {priority} priority"
+
+
 def update_readme(results):
     """Puts the table between its two marks, where the README has them."""
     path = ROOT / "README.md"
@@ -205,6 +212,7 @@ def update_readme(results):
     before, rest = text.split(BEGIN, 1)
     after = rest.split(END, 1)[1]
     where = ", ".join(dict.fromkeys(r["measured"]["machine"] for r in results))
+    where += f"; {meanwhile(results)}"
     path.write_text(f"{before}{BEGIN}\n{readme_table(results)}\n\nOn {where}; {tally(results)}.\n{END}{after}")
 
 
@@ -271,14 +279,13 @@ def page(results, missing, picture):
     peaks = [m["peak_gflops"] for m in measured]
     peak = f"{min(peaks):.0f}" if f"{min(peaks):.0f}" == f"{max(peaks):.0f}" else f"{min(peaks):.0f} to {max(peaks):.0f}"
     left_out = f"\n- Not measured yet with every mode: {', '.join(f'`{m}`' for m in missing)}" if missing else ""
-    fast = "; what is timed runs at real-time priority" if all(m["realtime"] for m in measured) else ""
     return f"""# Side by side
 
 The output of `bench/side-by-side --out docs`: the time of a training step (forward, loss, backward, optimizer;
 an epoch for graphs), and of the inference of one sample, beside every peer in every mode that its users know.
 We are {tally(results)}.
 
-- Machine: {", ".join(dict.fromkeys(m["machine"] for m in measured))}{fast}
+- Machine: {", ".join(dict.fromkeys(m["machine"] for m in measured))}; {meanwhile(results)}
 - Peak, measured with fused multiply-adds in registers: {peak} GFLOP/s in f32
 - {versions(results)}
 - It took {seconds / 60:.0f} minutes{left_out}
