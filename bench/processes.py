@@ -15,7 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from side_by_side import LATER_AGREES, FIRST_AGREES, PREFIX, ROOT, expected_losses, machine, retrograd, say, time
+from page import machine, time
+from sides import FIRST_AGREES, LATER_AGREES, ROOT, expected_losses, say
+
+# What everything that is timed is run under, `nice -n -5` for example.
+PREFIX = os.environ.get("SIDE_BY_SIDE_PREFIX", "").split()
 
 WORKLOADS = {"kan-wide-256": 8, "cnn-1024": 2, "logic-checkerboard": 2}
 
@@ -32,6 +36,10 @@ def started(commands, environments):
         if process.returncode != 0:
             raise RuntimeError(f"{' '.join(str(c) for c in commands[0])}\n{error[-2000:]}")
     return ended[0][0]
+
+
+def retrograd():
+    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "retrograd"
 
 
 def launcher(processes):

@@ -19,7 +19,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from peers import read, torch_problem
+from problem import Problem
+from with_torch import torch_problem
 
 
 # Steps after which weights are compared.
@@ -31,11 +32,10 @@ def main():
     torch.set_num_threads(int(threads))
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
-    tensors, metadata = read(path)
-    optimizer = json.loads(metadata["optimizer"])
-    model, (whole,), loss = torch_problem("torch", workload, tensors, metadata)
-    state = {n.removeprefix("params/"): torch.tensor(t) for n, t in tensors.items() if n.startswith("params/")}
-    model.load_state_dict(state)
+    problem = Problem(workload, path)
+    optimizer = problem.optimizer
+    model, (whole,), loss = torch_problem(problem)
+    model.load_state_dict({name: torch.tensor(t) for name, t in problem.params.items()})
     samples = len(whole)
     part = slice(samples * rank // size, samples * (rank + 1) // size)
     own = whole[part].contiguous()

@@ -1,15 +1,17 @@
 //! Training steps of burn and candle on a workload that `retrograd bench NAME --dump FILE` wrote.
 //!
-//! peers burn|candle WORKLOAD FILE SECONDS
+//! peers burn|candle MODE WORKLOAD FILE THREADS
 //!
-//! Prints one JSON object: the losses before each of the first three steps, which must agree with
-//! the file's, then the median and the least time of a step.
+//! Speaks as `peers.py` does: prints one JSON object with the losses before each of the first three steps, which
+//! must agree with the file's; then, for every line of standard input, which is a number of seconds, makes steps
+//! for so long and prints the median and the least time of one and the most memory that the process had. Each has
+//! one mode; threads are those of RAYON_NUM_THREADS.
 
 mod with_burn;
 mod with_candle;
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use safetensors::SafeTensors;
 
@@ -126,13 +128,43 @@ pub fn knots() -> Vec<f32> {
         .collect()
 }
 
+/// Bytes of memory that this process had at most, as Linux counts them.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes << 10)
+}
+
+/// Makes steps for so many seconds: the median and the least time of one.
+fn timed(step: &mut dyn FnMut() -> f32, seconds: f64) -> serde_json::Value {
+    let start = Instant::now();
+    while start.elapsed().as_secs_f64() < (seconds / 4.0).min(0.3) {
+        step();
+    }
+    let mut times = Vec::new();
+    let start = Instant::now();
+    // Where a step takes seconds, two are enough: rounds repeat them.
+    while start.elapsed().as_secs_f64() < seconds || times.len() < 2 {
+        let before = Instant::now();
+        step();
+        times.push(before.elapsed().as_nanos() as u64);
+    }
+    times.sort_unstable();
+    serde_json::json!({
+        "step_ns": times[times.len() / 2],
+        "min_ns": times[0],
+        "steps": times.len(),
+        "peak_rss_bytes": peak_memory(),
+    })
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().collect();
-    let [_, peer, workload, path, seconds] = &args[..] else {
-        eprintln!("usage: peers burn|candle WORKLOAD FILE SECONDS");
+    let [_, peer, _mode, _workload, path, _threads] = &args[..] else {
+        eprintln!("usage: peers burn|candle MODE WORKLOAD FILE THREADS");
         std::process::exit(2);
     };
-    let seconds: f64 = seconds.parse().expect("seconds");
     let problem = Problem::read(path);
     let mut step: Box<dyn FnMut() -> f32> = match peer.as_str() {
         "burn" => with_burn::step(&problem),
@@ -140,25 +172,9 @@ fn main() {
         other => panic!("no peer {other}"),
     };
     let losses: Vec<f32> = (0..3).map(|_| step()).collect();
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_millis(300) {
-        step();
+    println!("{}", serde_json::json!({ "losses": losses }));
+    for line in std::io::stdin().lines() {
+        let seconds = line.expect("standard input").parse().expect("seconds");
+        println!("{}", timed(&mut *step, seconds));
     }
-    let mut times = Vec::new();
-    let start = Instant::now();
-    while start.elapsed().as_secs_f64() < seconds || times.len() < 5 {
-        let before = Instant::now();
-        step();
-        times.push(before.elapsed().as_nanos() as u64);
-    }
-    times.sort_unstable();
-    let json = serde_json::json!({
-        "peer": peer,
-        "workload": workload,
-        "losses": losses,
-        "step_ns": times[times.len() / 2],
-        "min_ns": times[0],
-        "steps": times.len(),
-    });
-    println!("{json}");
 }

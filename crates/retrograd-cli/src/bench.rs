@@ -57,6 +57,8 @@ pub struct Timing {
     pub min: Duration,
     pub flops: Option<f64>,
     pub rate: Option<(&'static str, f64)>,
+    /// The most memory that this process had until then, in bytes, where the system says it.
+    pub peak: Option<u64>,
     /// Where the batch was cut into shards.
     pub shared: Option<Shared>,
 }
@@ -123,6 +125,9 @@ impl Timing {
         }
         map.insert("step_ns".into(), json!(self.median.as_nanos() as u64));
         map.insert("min_ns".into(), json!(self.min.as_nanos() as u64));
+        if let Some(peak) = self.peak {
+            map.insert("peak_rss_bytes".into(), json!(peak));
+        }
         if let Some(gflops) = self.gflops() {
             map.insert("gflops".into(), json!(gflops));
         }
@@ -144,6 +149,14 @@ impl Timing {
         }
         Value::Object(map)
     }
+}
+
+/// The most memory that this process had, in bytes, as Linux counts it.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes << 10)
 }
 
 /// Builds and times a workload on the threads of the caller.
@@ -170,6 +183,7 @@ pub fn time(
         min,
         flops: prepared.flops,
         rate: prepared.rate,
+        peak: peak_memory(),
         shared: None,
     }))
 }
@@ -224,6 +238,7 @@ pub fn time_shared(
             min: times[0],
             flops,
             rate,
+            peak: peak_memory(),
             shared: Some(Shared {
                 shards,
                 processes: group.size(),

@@ -144,6 +144,36 @@ pub(crate) fn training<M: Model + 'static>(
     })
 }
 
+/// Inference of a model on one batch, on the CPU, with its weights of seed 0.
+pub(crate) fn inference<M: Model + 'static>(
+    device: BenchDevice,
+    model: M,
+    loss: Loss,
+    example: Example<M>,
+    flops: Option<f64>,
+) -> Result<Prepared> {
+    device.is_cpu()?;
+    let params = model.init(0);
+    let mut tape = Default::default();
+    let shared = Arc::new((model, example));
+    let same = shared.clone();
+    Ok(Prepared {
+        step: Box::new(move || {
+            let (model, example) = &*shared;
+            model.compute_forward(&params, &example.input, &Pass::inference(), &mut tape);
+            std::hint::black_box(model.output(&tape));
+        }),
+        flops,
+        rate: None,
+        problem: Some(Box::new(move || {
+            let adam = OptimizerSpec::adam(1e-3);
+            problem(&same.0, loss, adam, &Clip::default(), &same.1)
+        })),
+        fused: None,
+        sharded: None,
+    })
+}
+
 /// Gives a ready experiment by its name.
 pub type ReadyExperiment<'a> = &'a dyn Fn(&str) -> Result<Experiment>;
 

@@ -1,6 +1,6 @@
 //! Convolutional networks that denoise images.
 
-use crate::bench::{BenchDevice, Cut, Prepared, Workload, training};
+use crate::bench::{BenchDevice, Cut, Prepared, Workload, inference, training};
 use crate::layer::concat::ConcatSpec;
 use crate::layer::pool::MaxPool2dSpec;
 use crate::layer::upsample::UpsampleSpec;
@@ -30,7 +30,15 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "unet-256",
         about: "U-Net 32-64-128, bottleneck 256, 1 image of 256×256",
-        build: |device, _| unet(device),
+        build: |device, _| prepare(device, unet(), 256, 1),
+    },
+    Workload {
+        name: "unet-256-forward",
+        about: "U-Net 32-64-128, bottleneck 256, 1 image of 256×256, forward",
+        build: |device, _| {
+            let (network, example) = denoiser(unet(), 256, 1)?;
+            inference(device, network, Loss::Mse, example, None)
+        },
     },
 ];
 
@@ -54,7 +62,7 @@ fn deep_12(device: BenchDevice) -> crate::Result<Prepared> {
     prepare(device, layers, 256, 1)
 }
 
-fn unet(device: BenchDevice) -> crate::Result<Prepared> {
+fn unet() -> Vec<LayerSpec> {
     let mut layers = Vec::new();
     let convolve = |layers: &mut Vec<LayerSpec>, out| {
         layers.extend([LayerSpec::conv2d(out, 3, 1), LayerSpec::relu()]);
@@ -76,7 +84,21 @@ fn unet(device: BenchDevice) -> crate::Result<Prepared> {
         convolve(&mut layers, out);
     }
     layers.push(LayerSpec::conv2d(1, 3, 1));
-    prepare(device, layers, 256, 1)
+    layers
+}
+
+/// Layers for images of that size, and a batch of so many.
+fn denoiser(
+    layers: Vec<LayerSpec>,
+    size: usize,
+    images: usize,
+) -> crate::Result<(Network, Example<Network>)> {
+    let network = Network::new(&NetworkSpec::new(&[1, size, size], layers))?;
+    let example = Example {
+        input: samples(images * size, size),
+        target: Target::values(samples(size, images * size)),
+    };
+    Ok((network, example))
 }
 
 fn prepare(
@@ -85,11 +107,7 @@ fn prepare(
     size: usize,
     images: usize,
 ) -> crate::Result<Prepared> {
-    let network = Network::new(&NetworkSpec::new(&[1, size, size], layers))?;
-    let example = Example {
-        input: samples(images * size, size),
-        target: Target::values(samples(size, images * size)),
-    };
+    let (network, example) = denoiser(layers, size, images)?;
     let flops = images as f64 * network.flops();
     let adam = OptimizerSpec::adam(1e-3);
     let cut = Cut::rows(images);

@@ -6,9 +6,9 @@ use crate::network::{LayerSpec, Network, NetworkSpec};
 use crate::optim::OptimizerSpec;
 use crate::rng::Key;
 use crate::train::Example;
-use crate::{Loss, Model, Pass, Target};
+use crate::{Loss, Model, Target};
 
-use crate::bench::{BenchDevice, Cut, Prepared, Workload, training};
+use crate::bench::{BenchDevice, Cut, Prepared, Workload, inference, training};
 
 const POKER: &[usize] = &[21, 64, 64, 24];
 const WIDE: &[usize] = &[64, 128, 128, 10];
@@ -181,24 +181,9 @@ fn train(device: BenchDevice, sizes: &[usize], batch: usize) -> crate::Result<Pr
 }
 
 fn infer(device: BenchDevice, sizes: &[usize], batch: usize) -> crate::Result<Prepared> {
-    device.is_cpu()?;
-    let model = network(sizes)?;
-    let params = model.init(0);
-    let input = example(sizes, batch).input;
-    let mut tape = Default::default();
-    let pass = Pass::inference();
-    let flops = Some(forward_flops(sizes, batch));
-    Ok(Prepared {
-        step: Box::new(move || {
-            model.compute_forward(&params, &input, &pass, &mut tape);
-            std::hint::black_box(model.output(&tape));
-        }),
-        flops,
-        rate: None,
-        problem: None,
-        fused: None,
-        sharded: None,
-    })
+    let flops = forward_flops(sizes, batch);
+    let example = example(sizes, batch);
+    inference(device, network(sizes)?, Loss::Mse, example, Some(flops))
 }
 
 fn frozen_f32(device: BenchDevice, sizes: &[usize], batch: usize) -> crate::Result<Prepared> {
@@ -219,21 +204,15 @@ fn frozen(
     batch: usize,
     precision: FrozenPrecision,
 ) -> crate::Result<Prepared> {
-    device.is_cpu()?;
+    let mut prepared = infer(device, sizes, batch)?;
     let model = network(sizes)?;
     let mut frozen = FrozenKan::freeze(&model, &model.init(0), precision)?;
     let input = example(sizes, batch).input;
     let mut output = vec![0.0; sizes[sizes.len() - 1]];
-    Ok(Prepared {
-        step: Box::new(move || {
-            let done = frozen.forward_single(&input, &mut output);
-            assert!(done.is_ok(), "{done:?}");
-            std::hint::black_box(&output);
-        }),
-        flops: Some(forward_flops(sizes, batch)),
-        rate: None,
-        problem: None,
-        fused: None,
-        sharded: None,
-    })
+    prepared.step = Box::new(move || {
+        let done = frozen.forward_single(&input, &mut output);
+        assert!(done.is_ok(), "{done:?}");
+        std::hint::black_box(&output);
+    });
+    Ok(prepared)
 }

@@ -7,14 +7,21 @@ use crate::rng::Key;
 use crate::train::Example;
 use crate::{Loss, Target};
 
-use crate::bench::{BenchDevice, Cut, Prepared, Workload, training};
+use crate::bench::{BenchDevice, Cut, Prepared, Workload, inference, training};
 
 /// This file's workloads.
-pub(crate) const WORKLOADS: &[Workload] = &[Workload {
-    name: "mlp-256",
-    about: "64-256-256-10, exact GELU, cross-entropy, Adam, batch 256",
-    build: |device, _| mlp_256(device),
-}];
+pub(crate) const WORKLOADS: &[Workload] = &[
+    Workload {
+        name: "mlp-256",
+        about: "64-256-256-10, exact GELU, cross-entropy, Adam, batch 256",
+        build: |device, _| mlp_256(device),
+    },
+    Workload {
+        name: "mlp-1-forward",
+        about: "64-256-256-10, exact GELU, one sample, forward",
+        build: |device, _| mlp_1_forward(device),
+    },
+];
 
 /// Structured samples: waves of a frequency of their own, no two alike.
 pub fn samples(count: usize, width: usize) -> Vec<f32> {
@@ -30,8 +37,7 @@ pub fn samples(count: usize, width: usize) -> Vec<f32> {
     x
 }
 
-fn mlp_256(device: BenchDevice) -> crate::Result<Prepared> {
-    const BATCH: usize = 256;
+fn network() -> crate::Result<Network> {
     let layers = vec![
         LayerSpec::dense(256),
         LayerSpec::gelu(),
@@ -39,20 +45,31 @@ fn mlp_256(device: BenchDevice) -> crate::Result<Prepared> {
         LayerSpec::gelu(),
         LayerSpec::dense(10),
     ];
-    let network = Network::new(&NetworkSpec::new(&[64], layers))?;
-    let example = Example {
-        input: samples(BATCH, 64),
-        target: Target::classes((0..BATCH as u32).map(|i| i % 10).collect()),
-    };
+    Network::new(&NetworkSpec::new(&[64], layers))
+}
+
+fn example(batch: usize) -> Example<Network> {
+    Example {
+        input: samples(batch, 64),
+        target: Target::classes((0..batch as u32).map(|i| i % 10).collect()),
+    }
+}
+
+fn mlp_256(device: BenchDevice) -> crate::Result<Prepared> {
+    const BATCH: usize = 256;
+    let network = network()?;
     let flops = BATCH as f64 * network.flops();
-    let adam = OptimizerSpec::adam(1e-3);
     training(
         device,
         network,
         Loss::CrossEntropy,
-        adam,
-        example,
+        OptimizerSpec::adam(1e-3),
+        example(BATCH),
         Some(flops),
         Cut::rows(BATCH),
     )
+}
+
+fn mlp_1_forward(device: BenchDevice) -> crate::Result<Prepared> {
+    inference(device, network()?, Loss::CrossEntropy, example(1), None)
 }
