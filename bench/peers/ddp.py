@@ -90,6 +90,9 @@ def main():
         )
     dist.barrier()
     dist.destroy_process_group()
+    # A thread of the store may still be there when the interpreter ends, and would abort the process.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":
