@@ -234,12 +234,15 @@ impl<T: Task> Fit<'_, T> {
     /// optimizer's state, they bring it together in time.
     pub(super) fn is_to_save(&self) -> bool {
         let soon = self.saved.elapsed() + 2 * self.last_step.unwrap_or_default();
-        let by_time = self.spec.checkpoint_every.is_none();
-        let after = match self.steps_long() || self.evaluates_long() {
-            true => WORTH_SAVING,
-            false => Duration::from_secs(CHECKPOINT_SECONDS),
+        let per_epoch = self.task.steps_per_epoch().max(1);
+        let left = per_epoch - self.progress.step % per_epoch;
+        let before_evaluation = left <= self.spec.accumulate && self.evaluates_long();
+        let after = match self.spec.checkpoint_every {
+            _ if self.steps_long() || before_evaluation => Some(WORTH_SAVING),
+            None => Some(Duration::from_secs(CHECKPOINT_SECONDS)),
+            Some(_) => None,
         };
-        self.folder.is_some() && by_time && soon >= after
+        self.folder.is_some() && after.is_some_and(|after| soon >= after)
     }
 
     /// Brings the optimizer's state together where anybody is to save it after the step begun at that one.
