@@ -31,7 +31,6 @@ pub(crate) use pending::{CUTS as PENDING_CUTS, Pending};
 pub(crate) use played::size_played;
 pub use played::threads;
 pub use segments::Segments;
-pub(crate) use segments::children;
 pub(crate) use sums::{CUTS as SUMS_CUTS, Roots, Sum, Sums, add_to};
 pub(crate) use tree::cut;
 pub use tree::{Leaf, Tree};

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::{cut, tree::split};
+use super::cut;
 
 /// Levels of the deepest tree: 2¹⁶ shards and more than a batch of several segments has samples.
 const LEVELS: usize = 17;
@@ -52,11 +52,6 @@ impl Segments {
         self.end - self.first
     }
 
-    /// All of them, as a node of the tree.
-    pub(crate) fn all(&self) -> Range<usize> {
-        0..self.count()
-    }
-
     /// The rows of one, counted from the first here.
     pub(crate) fn rows(&self, segment: usize) -> Range<usize> {
         let start = cut(self.samples, self.first, self.shards).start;
@@ -93,9 +88,4 @@ impl Segments {
             .reduce(|right, left| add(left, right));
         whole.expect("a segment at least")
     }
-}
-
-/// The two children of a node of segments; none where it is one of them.
-pub(crate) fn children(node: &Range<usize>) -> Option<[Range<usize>; 2]> {
-    (node.len() > 1).then(|| split(node))
 }

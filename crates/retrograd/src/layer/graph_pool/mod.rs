@@ -13,6 +13,7 @@ pub use spec::{MaxPoolSpec, MeanPoolSpec, SumPoolSpec};
 use crate::cuts::cuts;
 use crate::graph::Graph;
 use crate::layer::{Backward, Describe, Forward, Layer, Seen};
+use crate::simd::{self, dispatch};
 use crate::{Kernels, Scalar, parallel};
 
 /// What is taken.
@@ -78,13 +79,10 @@ impl<T: Scalar> Layer<T> for GraphPool {
             return;
         }
         parallel::for_each_chunk(y, width, parallel, |g, y| {
-            y.fill(T::ZERO);
-            for i in graph.nodes_of(g) {
-                for (y, &x) in y.iter_mut().zip(&x[i * width..]) {
-                    *y += x;
-                }
-            }
+            let nodes = graph.nodes_of(g);
+            let rows = &x[nodes.start * width..nodes.end * width];
             let scale = self.scale::<T>(graph, g);
+            dispatch!(simd::level(), _ => sum_rows(rows, y));
             if self.kind == PoolKind::Mean {
                 for y in y {
                     *y *= scale;
@@ -108,12 +106,10 @@ impl<T: Scalar> Layer<T> for GraphPool {
             return;
         }
         for (g, d_y) in d_y.chunks_exact(width).enumerate() {
+            let nodes = graph.nodes_of(g);
+            let rows = &mut d_x[nodes.start * width..nodes.end * width];
             let scale = self.scale::<T>(graph, g);
-            for i in graph.nodes_of(g) {
-                for (d_x, &d) in d_x[i * width..].iter_mut().zip(d_y) {
-                    *d_x = d * scale;
-                }
-            }
+            dispatch!(simd::level(), _ => scaled_rows(d_y, scale, rows));
         }
     }
 
@@ -121,6 +117,27 @@ impl<T: Scalar> Layer<T> for GraphPool {
     fn pattern(&self, seen: Seen<'_, T>, pattern: &mut Vec<u32>) {
         if self.kind == PoolKind::Max {
             pattern.extend(&seen.saved.indices);
+        }
+    }
+}
+
+/// y = Σ rows, in their order.
+#[inline(always)]
+fn sum_rows<T: Scalar>(rows: &[T], y: &mut [T]) {
+    y.fill(T::ZERO);
+    for row in rows.chunks_exact(y.len()) {
+        for (y, &x) in y.iter_mut().zip(row) {
+            *y += x;
+        }
+    }
+}
+
+/// Every row is d·scale.
+#[inline(always)]
+fn scaled_rows<T: Scalar>(d: &[T], scale: T, rows: &mut [T]) {
+    for row in rows.chunks_exact_mut(d.len()) {
+        for (to, &d) in row.iter_mut().zip(d) {
+            *to = d * scale;
         }
     }
 }

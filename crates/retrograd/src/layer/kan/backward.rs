@@ -13,8 +13,9 @@ use super::basis::kept;
 use super::block::{Aligned, BLOCK, Block, HALF, transpose};
 use super::cpu::{COPY, PARALLEL, Weights, work};
 use super::rows::{Row, add_padded, columns, padded, padding, with_lines};
+use super::sums::{Step, Steps, Sums};
 use crate::cuts::cuts;
-use crate::group::{Segments, children};
+use crate::group::Segments;
 use crate::layer::sized;
 use crate::parallel;
 use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
@@ -152,25 +153,30 @@ struct Group<'a> {
 impl Group<'_> {
     /// Adds the gradients of the group's weights, sets its d_x (`rows` values an input).
     fn backward(&self, d_spline: &mut [f32], d_base: &mut [f32], d_x: &mut [f32]) {
+        if self.rows == 0 {
+            return;
+        }
         let Weights { kan, width, .. } = self.weights;
         let lens = [kan.bases(), 1].map(|rows| rows * self.count * width);
         parallel::take_over(d_x);
-        // One run, and rows without padding: they are their own sums.
+        // Rows without padding are their own sums: of one run added to, of several segments overwritten, since
+        // segments are of a gradient that is.
         let own = [d_spline.len(), d_base.len()] == lens && width == kan.outputs;
         let one = self.segments.count() == 1;
+        if d_spline.is_empty() && d_base.is_empty() {
+            return self.add_blocks(None, d_x);
+        }
         if own && one && self.rows <= RUN {
-            return self.add_run(0..self.rows, 0, [d_spline, d_base], d_x);
+            return self.add_sums([d_spline, d_base], &mut [], false, d_x);
         }
         let len = lens[0] + lens[1];
         with_lines(len * (self.segments.levels() + 2), |scratch| {
-            let all = self.segments.all();
             if own && !one {
-                // Segments are of a gradient that is overwritten.
-                return self.set_sums(&all, [d_spline, d_base], scratch, d_x);
+                return self.add_sums([d_spline, d_base], scratch, true, d_x);
             }
             let (sums, scratch) = scratch.split_at_mut(len);
             let (spline, base) = sums.split_at_mut(lens[0]);
-            self.set_sums(&all, [&mut *spline, &mut *base], scratch, d_x);
+            self.add_sums([&mut *spline, &mut *base], scratch, true, d_x);
             dispatch!(simd::level(), simd => {
                 add_padded(simd, spline, kan.outputs, d_spline);
                 add_padded(simd, base, kan.outputs, d_base);
@@ -178,95 +184,53 @@ impl Group<'_> {
         });
     }
 
-    /// The sums of some segments along their tree: of the splines' weights and of the base function's.
-    fn set_sums(
+    /// The sums of all samples: of the splines' weights and of the base function's, with scratch for those that
+    /// are open meanwhile.
+    fn add_sums(
         &self,
-        node: &Range<usize>,
         [spline, base]: [&mut [f32]; 2],
-        scratch: &mut [f32],
+        open: &mut [f32],
+        overwrite: bool,
         d_x: &mut [f32],
     ) {
-        let Some([left, right]) = children(node) else {
-            let rows = self.segments.rows(node.start);
-            let end = rows.end;
-            spline.fill(0.0);
-            base.fill(0.0);
-            let first = rows.start..end.min(rows.start + RUN);
-            self.add_run(first, 0, [&mut *spline, &mut *base], d_x);
-            let (more, _) = scratch.split_at_mut(spline.len() + base.len());
-            let (more_spline, more_base) = more.split_at_mut(spline.len());
-            for from in rows.step_by(RUN).skip(1) {
-                more_spline.fill(0.0);
-                more_base.fill(0.0);
-                let run = from..end.min(from + RUN);
-                self.add_run(run, 0, [&mut *more_spline, &mut *more_base], d_x);
-                add_sums([&mut *spline, &mut *base], [more_spline, more_base]);
-            }
-            return;
-        };
-        let [first, second] = [&left, &right].map(|node| self.segments.rows(node.start));
-        if node.len() == 2 && second.end - first.start <= BLOCK {
-            // Both in one block, evaluated once.
-            spline.fill(0.0);
-            base.fill(0.0);
-            return self.add_run(first.start..second.end, first.len(), [spline, base], d_x);
-        }
-        self.set_sums(&left, [&mut *spline, &mut *base], scratch, d_x);
-        if right.len() == 1 && second.len() <= BLOCK {
-            // Every sum of one block is added once, when it is complete.
-            return self.add_run(second, 0, [spline, base], d_x);
-        }
-        let (own, rest) = scratch.split_at_mut(spline.len() + base.len());
-        let (own_spline, own_base) = own.split_at_mut(spline.len());
-        self.set_sums(&right, [&mut *own_spline, &mut *own_base], rest, d_x);
-        add_sums([spline, base], [own_spline, own_base]);
+        let Weights { kan, width, .. } = self.weights;
+        let sums = Some(Sums {
+            spline,
+            base,
+            open,
+            count: self.count,
+            each: [kan.bases() * width, width],
+            overwrite,
+        });
+        self.add_blocks(sums, d_x);
     }
 
-    /// Adds the gradients of at most a run of samples; of one block of two segments, the first of `cut`
-    /// samples, those of the second after those of the first.
-    fn add_run(
-        &self,
-        range: Range<usize>,
-        cut: usize,
-        [spline, base]: [&mut [f32]; 2],
-        d_x: &mut [f32],
-    ) {
+    fn add_blocks(&self, sums: Option<Sums<'_>>, d_x: &mut [f32]) {
         let degree = self.weights.kan.degree;
         by_rows!(degree, ROWS => by_degree!(degree, N => dispatch!(
-            simd::level(), simd =>
-                backward_run::<_, N, ROWS>(simd, self, range, cut, spline, base, d_x)
+            simd::level(), simd => backward_blocks::<_, N, ROWS>(simd, self, sums, d_x)
         )));
     }
 }
 
-/// sums += more.
-fn add_sums(sums: [&mut [f32]; 2], more: [&[f32]; 2]) {
-    dispatch!(simd::level(), simd => {
-        for (sums, more) in sums.into_iter().zip(more) {
-            simd::axpy(simd, 1.0, more, sums);
-        }
-    });
-}
-
-/// Adds the gradients of a run of samples to padded rows, sets their d_x.
+/// Adds the gradients of all samples to padded rows where they are wanted, sets their d_x.
+///
+/// The two read the same rows of d_y one after the other: together their sums and rows of weights would leave
+/// registers for half as many outputs at once, and twice as many ways over the intervals.
 #[inline(always)]
-fn backward_run<S: Simd, const N: usize, const ROWS: usize>(
+fn backward_blocks<S: Simd, const N: usize, const ROWS: usize>(
     simd: S,
     group: &Group<'_>,
-    range: Range<usize>,
-    cut: usize,
-    d_spline: &mut [f32],
-    d_base: &mut [f32],
+    mut sums: Option<Sums<'_>>,
     d_x: &mut [f32],
 ) {
     let Weights { kan, width, .. } = group.weights;
-    let (inputs, bases) = (kan.inputs, kan.bases());
+    let inputs = kan.inputs;
     let wants_d_x = !d_x.is_empty();
     let mut block = Block::new();
     let mut transposed = Aligned([[0.0; BLOCK]; HALF]);
-    let mut dots = Aligned([[0.0; LANES]; BLOCK]);
-    for at in range.clone().step_by(BLOCK) {
-        let samples = BLOCK.min(range.end - at);
+    for step in Steps::new(group.segments) {
+        let (at, samples) = (step.samples.start, step.samples.len());
         let d_y = &group.d_y[at * width..][..samples * width];
         let x = &group.x[at * inputs..][..samples * inputs];
         let transposed = &mut transposed.0[..group.count];
@@ -281,51 +245,89 @@ fn backward_run<S: Simd, const N: usize, const ROWS: usize>(
         for (l, x) in transposed.iter().enumerate() {
             let i = group.first + l;
             block.fill::<S, N>(simd, kan, i, x, samples, wants_d_x);
-            let d_spline = &mut d_spline[l * bases * width..][..bases * width];
-            let d_base = &mut d_base[l * width..][..width];
-            macro_rules! rows {
-                ($v:literal, $h:literal, $dx:literal, $columns:ident) => {
-                    backward_rows::<S, N, ROWS, $v, $h, $dx>(
-                        simd,
-                        group.weights,
-                        &block,
-                        cut,
-                        i,
-                        $columns.first,
-                        d_y,
-                        d_spline,
-                        d_base,
-                        &mut dots.0,
-                    )
-                };
+            if let Some(sums) = &mut sums {
+                add_weights::<S, N, ROWS>(simd, group.weights, &block, &step, l, d_y, sums);
             }
-            // Registers: k+2 rows of sums and, for d_x, k+1 of weights, one of gradients, and some
-            // more.
             if wants_d_x {
-                for columns in columns(width, if ROWS == 4 { 2 } else { 1 }) {
-                    match (columns.vectors, columns.half) {
-                        (_, true) => rows!(1, 1, true, columns),
-                        (1, _) => rows!(1, 0, true, columns),
-                        _ if ROWS == 4 => rows!(2, 0, true, columns),
-                        _ => unreachable!("one vector"),
-                    }
-                }
                 let d_x = &mut d_x[l * group.rows + at..][..samples];
-                for (d_x, dots) in d_x.chunks_mut(LANES).zip(dots.0.as_chunks().0) {
-                    simd::store(sum_each(simd, dots), d_x);
-                }
-            } else {
-                for columns in columns(width, if ROWS == 4 { 4 } else { 2 }) {
-                    match (columns.vectors, columns.half) {
-                        (_, true) => rows!(1, 1, false, columns),
-                        (1, _) => rows!(1, 0, false, columns),
-                        (2, _) => rows!(2, 0, false, columns),
-                        _ if ROWS == 4 => rows!(4, 0, false, columns),
-                        _ => unreachable!("two vectors at most"),
-                    }
-                }
+                set_input::<S, N, ROWS>(simd, group.weights, &block, i, d_y, d_x);
             }
         }
+    }
+}
+
+/// Vectors of a row of outputs at once: as many as registers hold with the rows of an interval.
+#[inline(always)]
+fn vectors<S: Simd, const ROWS: usize>() -> usize {
+    match (S::f32s::LEN >= LANES, ROWS) {
+        (true, 4) => 4,
+        (true, _) => 2,
+        (false, _) => 1,
+    }
+}
+
+/// Calls a kernel for every part of a row of outputs.
+macro_rules! by_columns {
+    ($width:expr, ($v:ident, $h:ident, $columns:ident) => $call:expr) => {
+        for $columns in columns($width, vectors::<S, ROWS>()) {
+            macro_rules! call {
+                ($vectors:literal, $halves:literal) => {{
+                    const $v: usize = $vectors;
+                    const $h: usize = $halves;
+                    $call
+                }};
+            }
+            match ($columns.vectors, $columns.half) {
+                (_, true) => call!(1, 1),
+                (1, _) => call!(1, 0),
+                (2, _) if S::f32s::LEN >= LANES => call!(2, 0),
+                _ if S::f32s::LEN >= LANES && ROWS == 4 => call!(4, 0),
+                _ => unreachable!("no more than fit the registers"),
+            }
+        }
+    };
+}
+
+/// Adds a block's gradients of one input's weights to their sum, and what is complete then to the one before.
+#[inline(always)]
+fn add_weights<S: Simd, const N: usize, const ROWS: usize>(
+    simd: S,
+    weights: Weights<'_>,
+    block: &Block,
+    step: &Step,
+    l: usize,
+    d_y: &[f32],
+    sums: &mut Sums<'_>,
+) {
+    let set = step.first && (step.depth > 0 || sums.overwrite);
+    // What is complete at once is made in one place for all inputs, which stays in the cache.
+    let place = if step.first && step.closes > 0 { 0 } else { l };
+    let [d_spline, d_base] = sums.of(step.depth, place);
+    by_columns!(weights.width, (V, H, columns) => weight_rows::<S, N, ROWS, V, H>(
+        simd, weights, block, step.cut, set, columns.first, d_y, d_spline, d_base,
+    ));
+    for closed in 0..step.closes {
+        let place = if closed == 0 { place } else { l };
+        sums.close(simd, step.depth - closed, place, l);
+    }
+}
+
+/// Sets d_x of one input in a block.
+#[inline(always)]
+fn set_input<S: Simd, const N: usize, const ROWS: usize>(
+    simd: S,
+    weights: Weights<'_>,
+    block: &Block,
+    input: usize,
+    d_y: &[f32],
+    d_x: &mut [f32],
+) {
+    let mut dots = Aligned([[0.0; LANES]; BLOCK]);
+    by_columns!(weights.width, (V, H, columns) => input_rows::<S, N, ROWS, V, H>(
+        simd, weights, block, input, columns.first, d_y, &mut dots.0,
+    ));
+    for (d_x, dots) in d_x.chunks_mut(LANES).zip(dots.0.as_chunks().0) {
+        simd::store(sum_each(simd, dots), d_x);
     }
 }
 
@@ -346,33 +348,24 @@ fn sum_each<S: Simd>(simd: S, vectors: &[[f32; LANES]; LANES]) -> f32x16<S> {
     sums[0]
 }
 
-/// One input, one block of samples, some outputs: adds to the gradients of its weights and, for
-/// `DX`, to what d_x is the sum of, which the first column sets. The first `cut` samples, where there is
-/// a cut, are added before the others.
+/// One input, one block of samples, some outputs: adds to the gradients of its weights, or sets them. The
+/// first `cut` samples, where there is a cut, are added before the others.
 #[inline(always)]
-fn backward_rows<
-    S: Simd,
-    const N: usize,
-    const ROWS: usize,
-    const V: usize,
-    const H: usize,
-    const DX: bool,
->(
+fn weight_rows<S: Simd, const N: usize, const ROWS: usize, const V: usize, const H: usize>(
     simd: S,
     weights: Weights<'_>,
     block: &Block,
     cut: usize,
-    input: usize,
+    set: bool,
     column: usize,
     d_y: &[f32],
     d_spline: &mut [f32],
     d_base: &mut [f32],
-    dots: &mut [[f32; LANES]; BLOCK],
 ) {
     let width = weights.width;
-    let base: Row<S, V, H> = weights.base_row(simd, input, column);
     let kept = kept::<N>(weights.kan.degree);
     let first = (1_u64 << cut) - 1;
+    let mut unset = set.then_some(0);
     for members in [first, !first].into_iter().filter(|&members| members != 0) {
         let mut d_base_sum: Row<S, V, H> = Row::zero(simd);
         // Neighbouring intervals share all but one of their rows: a row's sum stays here until the last
@@ -385,16 +378,11 @@ fn backward_rows<
                 continue;
             }
             for left in current..interval.min(current.saturating_add(kept)) {
-                leave::<S, N, ROWS, V, H>(simd, weights, left, column, &mut sums, d_spline);
+                leave::<S, N, ROWS, V, H>(
+                    simd, weights, left, column, &mut sums, d_spline, &mut unset,
+                );
             }
             current = interval;
-            let mut rises = [Row::zero(simd); ROWS];
-            if DX {
-                rises = weights.rows::<S, N, ROWS, V, H>(simd, input, interval, column);
-                for r in 0..ROWS - 1 {
-                    rises[r] = rises[r + 1].minus(&rises[r]);
-                }
-            }
             while samples != 0 {
                 let s = samples.trailing_zeros() as usize % BLOCK;
                 samples &= samples - 1;
@@ -403,30 +391,61 @@ fn backward_rows<
                 for m in 0..ROWS {
                     sums[m].add_product(simd, &d, block.values[m][s]);
                 }
-                if DX {
-                    // The derivative of the edges to these outputs.
-                    let mut edge = base.times(simd, block.silu_slope[s]);
-                    for r in 0..ROWS - 1 {
-                        edge.add_product(simd, &rises[r], block.steps[r][s]);
-                    }
-                    let dot = match column {
-                        0 => f32x16::splat(simd, 0.0),
-                        _ => f32x16::from_slice(simd, &dots[s]),
-                    };
-                    edge.dot(simd, &d, dot).store_slice(&mut dots[s]);
-                }
             }
         }
         for left in current..current.saturating_add(kept) {
-            leave::<S, N, ROWS, V, H>(simd, weights, left, column, &mut sums, d_spline);
+            leave::<S, N, ROWS, V, H>(simd, weights, left, column, &mut sums, d_spline, &mut unset);
         }
-        d_base_sum.add(&Row::load(simd, &d_base[column..]));
+        match unset.take() {
+            Some(first) => {
+                clear::<S, V, H>(simd, weights, first..weights.kan.bases(), column, d_spline);
+                d_base_sum.add(&Row::zero(simd));
+            }
+            None => d_base_sum.add(&Row::load(simd, &d_base[column..])),
+        }
         d_base_sum.store(&mut d_base[column..]);
     }
 }
 
+/// One input, one block of samples, some outputs: adds to what d_x is the sum of, which the first column sets.
+#[inline(always)]
+fn input_rows<S: Simd, const N: usize, const ROWS: usize, const V: usize, const H: usize>(
+    simd: S,
+    weights: Weights<'_>,
+    block: &Block,
+    input: usize,
+    column: usize,
+    d_y: &[f32],
+    dots: &mut [[f32; LANES]; BLOCK],
+) {
+    let width = weights.width;
+    let base: Row<S, V, H> = weights.base_row(simd, input, column);
+    for (interval, mut samples) in block.groups() {
+        let mut rises = weights.rows::<S, N, ROWS, V, H>(simd, input, interval, column);
+        for r in 0..ROWS - 1 {
+            rises[r] = rises[r + 1].minus(&rises[r]);
+        }
+        while samples != 0 {
+            let s = samples.trailing_zeros() as usize % BLOCK;
+            samples &= samples - 1;
+            let d: Row<S, V, H> = Row::load(simd, &d_y[s * width + column..]);
+            // The derivative of the edges to these outputs.
+            let mut edge = base.times(simd, block.silu_slope[s]);
+            for r in 0..ROWS - 1 {
+                edge.add_product(simd, &rises[r], block.steps[r][s]);
+            }
+            let dot = match column {
+                0 => f32x16::splat(simd, 0.0),
+                _ => f32x16::from_slice(simd, &dots[s]),
+            };
+            edge.dot(simd, &d, dot).store_slice(&mut dots[s]);
+        }
+    }
+}
+
 /// The first of an interval's rows is added to its gradient, where there is one, and the others move up:
-/// they are the first rows of the next interval.
+/// they are the first rows of the next interval. Where gradients are set, `unset` is the first row that
+/// isn't yet.
 #[inline(always)]
 fn leave<S: Simd, const N: usize, const ROWS: usize, const V: usize, const H: usize>(
     simd: S,
@@ -435,12 +454,20 @@ fn leave<S: Simd, const N: usize, const ROWS: usize, const V: usize, const H: us
     column: usize,
     sums: &mut [Row<S, V, H>; ROWS],
     d_spline: &mut [f32],
+    unset: &mut Option<usize>,
 ) {
     if let Some(row) = weights.row::<N>(interval, 0) {
         let at = row * weights.width + column;
-        let d_spline = &mut d_spline[at..][..Row::<S, V, H>::LEN];
-        sums[0].add(&Row::load(simd, d_spline));
-        sums[0].store(d_spline);
+        match unset {
+            Some(first) => {
+                clear::<S, V, H>(simd, weights, *first..row, column, d_spline);
+                *first = row + 1;
+                // As if it were added to zeros.
+                sums[0].add(&Row::zero(simd));
+            }
+            None => sums[0].add(&Row::load(simd, &d_spline[at..])),
+        }
+        sums[0].store(&mut d_spline[at..]);
     }
     let kept = kept::<N>(weights.kan.degree);
     for m in 1..ROWS {
@@ -448,4 +475,19 @@ fn leave<S: Simd, const N: usize, const ROWS: usize, const V: usize, const H: us
         sums[m - 1] = if m < kept { sums[m] } else { Row::zero(simd) };
     }
     sums[ROWS - 1] = Row::zero(simd);
+}
+
+/// Zeros in some rows.
+#[inline(always)]
+fn clear<S: Simd, const V: usize, const H: usize>(
+    simd: S,
+    weights: Weights<'_>,
+    rows: Range<usize>,
+    column: usize,
+    d_spline: &mut [f32],
+) {
+    for row in rows {
+        let zero: Row<S, V, H> = Row::zero(simd);
+        zero.store(&mut d_spline[row * weights.width + column..]);
+    }
 }

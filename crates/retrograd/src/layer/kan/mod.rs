@@ -66,6 +66,7 @@ pub(crate) mod reference;
 mod rows;
 mod single;
 mod spec;
+mod sums;
 #[cfg(test)]
 mod tests;
 
