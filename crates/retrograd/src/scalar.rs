@@ -59,6 +59,8 @@ pub trait Scalar:
     const ONE: Self;
     /// The name in reports.
     const NAME: &'static str;
+    /// Whether its results are rounded on purpose, to see what rounding can explain.
+    const ROUNDS: bool = false;
 
     /// The nearest number (for the verifier's number: one of the two nearest).
     fn from_f64(x: f64) -> Self;

@@ -53,7 +53,7 @@ impl Stride {
 pub(crate) const PANEL: usize = 2 * LANES;
 /// Rows of a tile where a vector is one register of 32, and where it is several: six rows of half a panel
 /// are twelve of AVX2's sixteen registers.
-const TILE: usize = 12;
+pub(crate) const TILE: usize = 12;
 const NARROW_TILE: usize = 6;
 /// Terms that one chain of f32 multiply-adds sums; longer sums are cut.
 pub const RUN: usize = 4096;
@@ -128,7 +128,7 @@ pub fn gemm(
 
 /// C = what it goes onto + A · B on the calling thread, with B (k × n) packed and as many rows as
 /// C has. One chain per element: k is at most [`RUN`].
-fn multiply(
+pub(crate) fn multiply(
     (a, stride): (&[f32], Stride),
     pack: &[f32],
     c: &mut [f32],

@@ -403,6 +403,7 @@ impl Scalar for Rounded {
     const ZERO: Self = Rounded(0.0);
     const ONE: Self = Rounded(1.0);
     const NAME: &'static str = "rounded";
+    const ROUNDS: bool = true;
     fn from_f64(x: f64) -> Self {
         Self::round(x)
     }

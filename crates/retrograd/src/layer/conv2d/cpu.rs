@@ -1,4 +1,5 @@
-//! f32, SIMD and threads. Stride 1 works on [tiles](super::tile); what follows is for larger strides.
+//! f32, SIMD and threads. Stride 1 works on [tiles](super::tile), between many channels by
+//! [Winograd's form](super::winograd); what follows is for larger strides.
 //!
 //! The input is copied once into planes with their border around them (and space to read past the
 //! end), so that the inner loops know no border, and the taps of a band of rows are gathered from
@@ -12,6 +13,7 @@ use super::Conv2d;
 use super::sums;
 use super::taps::{Correlation, Taps, band_rows, correlate, gathered, products};
 use super::tile::{self, Source};
+use super::winograd;
 use crate::cuts::cuts;
 use crate::network::PaddingMode;
 use crate::parallel;
@@ -77,6 +79,9 @@ pub(crate) fn forward(
         let shape = correlation(conv, samples);
         let kk = conv.kernel * conv.kernel;
         let weight_at = |o: usize, i: usize, uv: usize| weight[(o * shape.inputs + i) * kk + uv];
+        if winograd::takes(&shape) {
+            return winograd::correlate(&shape, Source::plain(x), weight_at, bias, relu, y);
+        }
         return tile::correlate(&shape, Source::plain(x), weight_at, bias, relu, y);
     }
     bordered.resize(bordered_len(conv, samples), 0.0);
@@ -131,6 +136,9 @@ fn flipped(
         let (group, i) = (i / group_in, i % group_in);
         weight[((group * group_out + o) * group_in + i) * kk + kk - 1 - uv]
     };
+    if winograd::takes(&shape) {
+        return winograd::correlate(&shape, d_y, weight_at, bias, false, d_x);
+    }
     tile::correlate(&shape, d_y, weight_at, bias, false, d_x);
 }
 
@@ -244,6 +252,11 @@ pub(crate) fn backward_weight(
 ) {
     if conv.stride == 1 {
         let shape = correlation(conv, samples);
+        if winograd::takes(&shape)
+            && let Some(d_weight) = d_weight
+        {
+            return winograd::weight_gradient(&shape, x, d_y, d_weight, d_bias);
+        }
         return sums::weight_gradient(&shape, x, d_y, d_weight, d_bias);
     }
     let d_y = d_y.values;

@@ -23,6 +23,7 @@ pub(crate) mod taps;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tile;
+pub(crate) mod winograd;
 
 pub use spec::Conv2dSpec;
 
@@ -71,6 +72,11 @@ impl Conv2d {
     /// Whether the border shows the image, mirrored.
     pub fn mirrors(&self) -> bool {
         self.padding_mode == PaddingMode::Reflect && self.padding > 0
+    }
+
+    /// Whether the fast kernels compute it in [Winograd's form](winograd).
+    fn transformed(&self, samples: usize) -> bool {
+        self.stride == 1 && winograd::takes(&cpu::correlation(self, samples))
     }
 
     /// The pixel that the padded coordinate shows, if any.
@@ -131,6 +137,9 @@ impl<T: Scalar> Layer<T> for Conv2d {
         {
             return cpu::forward(self, io.samples, weight, bias, x, io.relu, bordered, y);
         }
+        if T::ROUNDS && self.transformed(io.samples) {
+            return winograd::reference::forward(self, io);
+        }
         reference::forward(self, io);
     }
 
@@ -147,6 +156,9 @@ impl<T: Scalar> Layer<T> for Conv2d {
             }
             let [d_weight, d_bias, ..] = io.d_params.map(|d| d.and_then(T::f32s_mut));
             return cpu::backward_weight(self, io.samples, x, bordered, d_y, d_weight, d_bias);
+        }
+        if T::ROUNDS && self.transformed(io.samples) {
+            return winograd::reference::backward(self, io);
         }
         reference::backward(self, io);
     }

@@ -5,7 +5,7 @@ use crate::Scalar;
 use crate::layer::{Backward, Forward, zeros};
 
 /// Writes one padded plane.
-fn pad<T: Scalar>(conv: &Conv2d, plane: &[T], padded: &mut [T]) {
+pub(super) fn pad<T: Scalar>(conv: &Conv2d, plane: &[T], padded: &mut [T]) {
     let (_, wide) = conv.padded();
     for (r, row) in padded.chunks_exact_mut(wide).enumerate() {
         let source_row = conv.source(r, conv.height);

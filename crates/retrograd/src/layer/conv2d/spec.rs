@@ -124,7 +124,7 @@ const SMALL: &[Small] = &[
 ];
 
 fn sizes() -> Vec<Stretch> {
-    use super::{cpu, stack, sums, taps, tile};
+    use super::{cpu, stack, sums, taps, tile, winograd};
     let lanes = cut(simd::CUTS, "LANES");
     let tile = |name| cut(tile::CUTS, name);
     let sum = |name| cut(sums::CUTS, name);
@@ -186,7 +186,22 @@ fn sizes() -> Vec<Stretch> {
         [cut(stack::CUTS, "ROWS"), cut(stack::CUTS, "SUM_ROWS")],
     )
     .axis("width", 140, [cut(stack::CUTS, "COLUMNS")]);
-    vec![plain, strided, stacked]
+    let channels = cut(winograd::CUTS, "CHANNELS");
+    // Three tiles a row, of two rows each.
+    let blocks = cut(winograd::CUTS, "TILES").over(3).times(2);
+    let transformed = Stretch::network("conv2d of many channels", |n| {
+        sized(n, r#""kernel":3,"padding":1"#)
+    })
+    .axis("samples", 2, [tile("PIECES")])
+    .axis(
+        "inputs",
+        32,
+        [channels, cut(winograd::CUTS, "CHAIN").times(2)],
+    )
+    .axis("outputs", 32, [channels, lanes.times(3)])
+    .axis("height", 7, [blocks])
+    .axis("width", 6, [lanes.times(2)]);
+    vec![plain, strided, stacked, transformed]
 }
 
 fn sized(n: &[usize], options: &str) -> SizedNetwork {

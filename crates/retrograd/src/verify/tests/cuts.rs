@@ -61,6 +61,21 @@ const NO_CUTS: &[(&str, &str, &str)] = &[
         "TILE_FLOATS",
         "fewer rows of a piece, which PIECES draws",
     ),
+    (
+        "layer/conv2d/winograd/mod.rs",
+        "PLACES",
+        "the places of a tile",
+    ),
+    (
+        "layer/conv2d/winograd/mod.rs",
+        "BLOCK_FLOATS",
+        "fewer tiles of a block, which TILES draws",
+    ),
+    (
+        "layer/conv2d/winograd/weights.rs",
+        "PARTIAL_SUMS",
+        "fewer rows of a piece, which PIECES draws",
+    ),
     ("layer/gat/mod.rs", "ATT_SRC", "a tensor's place"),
     ("layer/gat/mod.rs", "ATT_DST", "a tensor's place"),
     ("layer/gat/mod.rs", "BIAS", "a tensor's place"),

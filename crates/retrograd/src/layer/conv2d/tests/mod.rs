@@ -209,6 +209,35 @@ fn larger_convolutions_agree_and_have_the_same_bits_on_every_number_of_threads()
     check_relu(&LayerSpec::conv2d(16, 3, 1), [16, 66, 130], 2);
 }
 
+/// Winograd's form: whole and partial blocks of channels and of tiles, tiles over both edges, one piece and
+/// several, and the border that is wider than the kernel needs, none, or a mirror.
+#[test]
+fn convolutions_of_many_channels_agree_and_have_the_same_bits_on_every_number_of_threads() {
+    check(LayerSpec::conv2d(32, 3, 1), [32, 5, 6], 1);
+    check(LayerSpec::conv2d(47, 3, 1), [33, 13, 29], 2);
+    check(LayerSpec::conv2d(64, 3, 1), [48, 24, 40], 3);
+    check(LayerSpec::conv2d(130, 3, 1), [140, 9, 11], 2);
+    for (padding, padding_mode) in [
+        (0, PaddingMode::Zeros),
+        (2, PaddingMode::Zeros),
+        (1, PaddingMode::Reflect),
+        (3, PaddingMode::Reflect),
+    ] {
+        let layer = LayerSpec::Conv2d(Conv2dSpec {
+            out: 40,
+            kernel: 3,
+            stride: 1,
+            padding,
+            padding_mode,
+            dilation: 1,
+            groups: 1,
+            bias: false,
+        });
+        check(layer, [32, 10, 17], 2);
+    }
+    check_relu(&LayerSpec::conv2d(32, 3, 1), [34, 21, 18], 2);
+}
+
 /// The denoiser 1-16-16-1.
 fn simple_cnn(height: usize, width: usize) -> Network {
     let layers = vec![
