@@ -7,6 +7,8 @@ Kernels of 3×3 between many channels are computed in Winograd's form, which rou
 above that of a direct sum as PyTorch makes it. The root of the mean square of the error, over that of the result.
 """
 
+import copy
+
 import torch
 
 import retrograd.torch
@@ -15,6 +17,7 @@ SHAPES = [(32, 32, 256), (64, 64, 128), (128, 128, 64), (256, 128, 64), (256, 25
 
 
 def passes(module, x, d_y):
+    module.zero_grad()
     x = x.detach().clone().requires_grad_()
     y = module(x)
     y.backward(d_y)
@@ -37,7 +40,7 @@ def main():
         ours.load_state_dict(theirs.state_dict())
         x, d_y = torch.randn(1, inputs, side, side), torch.randn(1, outputs, side, side)
         results = [passes(module, x, d_y) for module in (ours, theirs)]
-        exact = passes(theirs.double(), x.double(), d_y.double())
+        exact = passes(copy.deepcopy(theirs).double(), x.double(), d_y.double())
         for name, own, other, right in zip(("y", "d_x", "d_W", "d_b"), *results, exact, strict=True):
             own, other = error(own, right), error(other, right)
             above += own > other

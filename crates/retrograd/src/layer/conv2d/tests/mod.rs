@@ -10,6 +10,7 @@ use crate::network::Network;
 use crate::network::tests::passes as compute;
 use crate::network::{LayerSpec, NetworkSpec, PaddingMode};
 use crate::rng::Key;
+use crate::simd::{self, InstructionSet};
 use crate::{Kernels, Model, parallel, scalar};
 
 fn values(purpose: &str, len: usize) -> Vec<f64> {
@@ -25,7 +26,7 @@ fn magnitudes(x: &[f64]) -> Vec<f64> {
 
 /// Checks one layer on an image: the adjoint identity on the reference, and the f32 kernels
 /// against the reference within the worst case of rounding, (terms + 2)·u·Σ|terms|, for each of
-/// the three products.
+/// the three products; and the same bits on any number of threads and on every instruction set.
 fn check(layer: LayerSpec, shape: [usize; 3], samples: usize) {
     let text = format!("{layer:?} on {samples} × {shape:?}");
     let Ok(network) = Network::new(&NetworkSpec::new(&shape, vec![layer])) else {
@@ -84,6 +85,12 @@ fn check(layer: LayerSpec, shape: [usize; 3], samples: usize) {
             compute(&network, &params32, &x32, &d_y32, Kernels::Fast)
         });
         assert_eq!(fast, again, "{text}: {threads} threads");
+    }
+    for set in InstructionSet::available() {
+        let again = simd::on(set, || {
+            compute(&network, &params32, &x32, &d_y32, Kernels::Fast)
+        });
+        assert_eq!(fast, again, "{text}: {set}");
     }
 }
 
