@@ -11,7 +11,9 @@ use crate::rng::{Key, Stream};
 
 /// Random gates, of which few pass an input on.
 fn gates(model: &LogicCa, stream: &mut Stream) -> Vec<u8> {
-    (0..model.gates()).map(|_| stream.below(GATES) as u8).collect()
+    (0..model.gates())
+        .map(|_| stream.below(GATES) as u8)
+        .collect()
 }
 
 /// Tries all gates in random places of random circuits, and each of them alone.
@@ -26,7 +28,9 @@ fn compare(model: &LogicCa, trial: &Trial, seed: u64) {
         // Gates near the outputs make a difference more often.
         let gate = model.gates() - 1 - stream.below(model.gates()).min(stream.below(model.gates()));
         let set = |circuit: &mut HardCircuit, op| {
-            all[gate].iter().for_each(|&place| circuit.gates[place].op = op);
+            all[gate]
+                .iter()
+                .for_each(|&place| circuit.gates[place].op = op);
         };
         set(&mut circuit, 6);
         let stripped = Stripped::new(&circuit);
@@ -51,7 +55,9 @@ fn grids(size: [usize; 3], boundary: BoundaryCondition, steps: usize, fires: boo
     let mut start = BitGrid::new(size, 2, boundary).unwrap();
     let mut stream = Key::new(width as u64).stream();
     start.randomise(&mut stream);
-    let fire: Vec<bool> = (0..steps * height * width).map(|_| stream.below(3) > 0).collect();
+    let fire: Vec<bool> = (0..steps * height * width)
+        .map(|_| stream.below(3) > 0)
+        .collect();
     let grids = Grids::new(&start, steps, fires.then_some(&fire));
     grids
         .want(0, |s, y, x| (s + y + x) % 2 == 0)
@@ -61,7 +67,12 @@ fn grids(size: [usize; 3], boundary: BoundaryCondition, steps: usize, fires: boo
 #[test]
 fn on_grids() {
     for (seed, boundary) in [Periodic, Zero].into_iter().enumerate() {
-        for (size, steps) in [([1, 8, 8], 4), ([3, 5, 7], 3), ([2, 3, 64], 3), ([1, 4, 70], 3)] {
+        for (size, steps) in [
+            ([1, 8, 8], 4),
+            ([3, 5, 7], 3),
+            ([2, 3, 64], 3),
+            ([1, 4, 70], 3),
+        ] {
             for fires in [false, true] {
                 let model = small(boundary, steps, 1.0);
                 let trial = Trial::Grids(vec![grids(size, boundary, steps, fires)]);
