@@ -249,7 +249,8 @@ fn by_lead(params: &[f32]) -> Vec<usize> {
     let lead = |logits: &[f32]| {
         let best = usize::from(hardest(logits));
         let others = logits.iter().enumerate().filter(|(op, _)| *op != best);
-        logits[best] - others.fold(f32::NEG_INFINITY, |most, (_, &l)| most.max(l))
+        let behind = others.map(|(_, other)| logits[best] - other);
+        behind.min_by(f32::total_cmp).unwrap_or(f32::INFINITY)
     };
     let leads: Vec<f32> = params.chunks_exact(GATES).map(lead).collect();
     let mut order: Vec<usize> = (0..leads.len()).collect();
