@@ -1,25 +1,23 @@
 //! From the soft circuit to an exact one that is right.
 //!
 //! Every gate becomes the one with its largest logit. Where the soft circuit has learned and that one
-//! has not, gates are undecided, and some were decided wrongly. The search changes one gate at a time,
-//! first those whose largest logit is ahead by the least, and keeps what leaves fewer cells wrong. Where
-//! no change does and little is wrong, gates drift: random changes that leave no more cells wrong are
-//! kept, too, until one leads on. What is found is a circuit that is right, or nothing: then training goes on as if it had not been
-//! tried.
+//! has not, gates are undecided, and some were decided wrongly. The search goes from gate to gate,
+//! first those whose largest logit is ahead by the least, tries all sixteen in its place at once
+//! ([`Sixteen`]), and keeps the one that leaves the fewest cells wrong. Where no change is for the better and
+//! not much is wrong, gates drift: one after the other, at random, becomes another one that leaves no more cells
+//! wrong, until one leads on. What is found is a circuit that is right, or nothing: then training goes on as if it
+//! had not been tried.
 //!
 //! What is tried, in which order, and what is kept depend on the logits, the trial and a key alone.
 
 use super::gates::{GATES, hardest};
 use super::hard::Gate;
-use super::trial::{Stripped, Trial, reads_a, reads_b};
+use super::trial::{Sixteen, Stripped, Trial, reads_a, reads_b};
 use super::{HardCircuit, LogicCa, Wires};
 use crate::rng::Key;
 
-/// The lead of a gate's largest logit up to which others are tried: e⁸ to 1.
-const UNDECIDED: f32 = 8.0;
-
-/// One cell in so many is wrong at most where others are tried.
-const NEARLY: usize = 32;
+/// One cell in so many is wrong at most where gates drift.
+const NEARLY: usize = 8;
 
 /// The lead of every gate in a circuit that was found: the paper's of a gate that passes its input.
 const DECIDED: f32 = 10.0;
@@ -33,8 +31,11 @@ pub(super) struct Rounded {
     pub wrong: usize,
 }
 
-/// Circuits that are tried in each part, at least and at most.
-const TRIES: [usize; 2] = [200, 40_000];
+/// Gates that are visited in each part, at least.
+const VISITS: usize = 100;
+
+/// A gate that reads both of its inputs: what stands where all sixteen are tried.
+const XOR: u8 = 6;
 
 /// Gates on their way to a circuit that gets nothing wrong.
 pub(super) struct Search<'a> {
@@ -62,9 +63,10 @@ pub(super) fn round(
     key: Key,
 ) -> Rounded {
     let mut search = Search::new(model, ops, trial);
-    search.climb(&undecided(params, &search.ops), work);
+    let sixteen = Sixteen::new(trial);
+    search.climb(&sixteen, &by_lead(params), work);
     if trial.nearly(search.wrong, NEARLY) {
-        search.drift(work, key);
+        search.drift(&sixteen, work, key);
     }
     Rounded {
         ops: search.ops,
@@ -160,20 +162,59 @@ impl<'a> Search<'a> {
         self.live = (0..self.ops.len()).filter(is_used).collect();
     }
 
-    /// Takes every change that is for the better, until there is none.
-    fn climb(&mut self, changes: &[(usize, u8)], work: usize) {
+    /// Other gates in the place of one, and how many are wrong with each; of one that is right on the first grids
+    /// that is not known, and 0.
+    fn others(&mut self, sixteen: &Sixteen, gate: usize) -> Vec<(usize, u8)> {
+        let old = self.ops[gate];
+        self.set(gate, XOR);
+        let stripped = Stripped::new(&self.circuit);
+        let wrong = sixteen.wrong(&self.circuit, &stripped, &self.places[gate]);
+        self.set(gate, old);
+        self.spent += stripped.len() * sixteen.words() + 4 * self.circuit.gates.len();
+        let after = self.trial.after();
+        let ops = wrong.into_iter().zip(0..);
+        ops.filter(|&(_, op)| op != old)
+            .map(|(wrong, op)| (if wrong == 0 { 0 } else { wrong + after }, op))
+            .collect()
+    }
+
+    /// Takes another gate, where it leaves at most so many wrong.
+    fn take(&mut self, gate: usize, (wrong, op): (usize, u8), most: usize) -> bool {
+        if wrong == 0 && self.trial.after() > 0 {
+            return self.change(gate, op, most, |_, _| true);
+        }
+        if wrong <= most {
+            self.set(gate, op);
+            self.stripped = Stripped::new(&self.circuit);
+            self.wrong = wrong;
+            self.find_live();
+        }
+        wrong <= most
+    }
+
+    /// Takes the best of the other gates that are for the better.
+    fn take_better(&mut self, gate: usize, mut others: Vec<(usize, u8)>) -> bool {
+        others.retain(|&(wrong, _)| wrong < self.wrong);
+        others.sort_unstable();
+        let most = self.wrong.saturating_sub(1);
+        others.into_iter().any(|other| self.take(gate, other, most))
+    }
+
+    /// Takes every change that is for the better, gate by gate, until there is none.
+    fn climb(&mut self, sixteen: &Sixteen, order: &[usize], work: usize) {
         let end = self.spent.saturating_add(work);
-        let mut tries = 0;
+        let mut visits = 0;
         loop {
             // A change may be of use after another one.
             let before = self.wrong;
-            for &(gate, op) in changes {
-                if self.wrong == 0 || tries >= TRIES[0] && self.spent >= end || tries == TRIES[1] {
+            for &gate in order {
+                if self.wrong == 0 || visits >= VISITS && self.spent >= end {
                     return;
                 }
-                if self.ops[gate] != op && self.live.binary_search(&gate).is_ok() {
-                    tries += 1;
-                    self.change(gate, op, self.wrong - 1, |_, _| true);
+                if self.live.binary_search(&gate).is_ok() {
+                    visits += 1;
+                    let others = self.others(sixteen, gate);
+                    self.take_better(gate, others);
                 }
             }
             if self.wrong == before {
@@ -184,38 +225,41 @@ impl<'a> Search<'a> {
 
     /// Changes gates at random where that is not for the worse: a way out where no single change is
     /// for the better.
-    fn drift(&mut self, work: usize, key: Key) {
+    fn drift(&mut self, sixteen: &Sixteen, work: usize, key: Key) {
         let end = self.spent.saturating_add(work);
         let mut stream = key.stream();
-        for tries in 0..TRIES[1] {
-            if self.wrong == 0 || tries >= TRIES[0] && self.spent >= end {
-                return;
-            }
+        let mut visits = 0;
+        while self.wrong > 0 && !self.live.is_empty() && (visits < VISITS || self.spent < end) {
+            visits += 1;
             let gate = self.live[stream.below(self.live.len())];
-            let others = 1 + stream.below(GATES - 1) as u8;
-            let op = (self.ops[gate] + others) % GATES as u8;
-            self.change(gate, op, self.wrong, |_, _| true);
+            let mut others = self.others(sixteen, gate);
+            others.retain(|&(wrong, _)| wrong <= self.wrong);
+            if !others.is_empty() {
+                let any = others[stream.below(others.len())];
+                if !self.take_better(gate, others) {
+                    self.take(gate, any, self.wrong);
+                }
+            }
         }
     }
 }
 
-/// Other gates than those that were chosen, in the order of how far behind they are.
-fn undecided(params: &[f32], ops: &[u8]) -> Vec<(usize, u8)> {
-    let mut changes = Vec::new();
-    for (gate, (logits, &op)) in params.chunks_exact(GATES).zip(ops).enumerate() {
-        for (other, &logit) in logits.iter().enumerate() {
-            let behind = logits[usize::from(op)] - logit;
-            if other != usize::from(op) && behind < UNDECIDED {
-                changes.push((behind, gate, other as u8));
-            }
-        }
-    }
-    changes.sort_by(|x, y| x.0.total_cmp(&y.0).then((x.1, x.2).cmp(&(y.1, y.2))));
-    changes.into_iter().map(|(_, g, op)| (g, op)).collect()
+/// The gates, those first whose largest logit is ahead by the least.
+fn by_lead(params: &[f32]) -> Vec<usize> {
+    let lead = |logits: &[f32]| {
+        let best = usize::from(hardest(logits));
+        let others = logits.iter().enumerate().filter(|(op, _)| *op != best);
+        let behind = others.map(|(_, other)| logits[best] - other);
+        behind.min_by(f32::total_cmp).unwrap_or(f32::INFINITY)
+    };
+    let leads: Vec<f32> = params.chunks_exact(GATES).map(lead).collect();
+    let mut order: Vec<usize> = (0..leads.len()).collect();
+    order.sort_by(|&x, &y| leads[x].total_cmp(&leads[y]).then(x.cmp(&y)));
+    order
 }
 
 /// Where a circuit has the trained gates: kernels for every channel in turn, then the update circuit.
-fn places(model: &LogicCa, circuit: &HardCircuit) -> Vec<Vec<usize>> {
+pub(super) fn places(model: &LogicCa, circuit: &HardCircuit) -> Vec<Vec<usize>> {
     let update: usize = model.update_wires().iter().map(Wires::gates).sum();
     let kernels = model.gates() - update;
     let shared = circuit.gates.len() - update;

@@ -74,11 +74,11 @@ impl LogicTask {
         let rounding_work = match data.target {
             // All boards at once are soon tried.
             Goal::Life => 1 << 27,
-            // A word takes about as long as a soft gate: a quarter of the time of training.
+            // A word takes less time than a soft gate: each part takes some of the time of training.
             _ => {
                 let cells = batch * height * width * model.spec().steps;
                 let every = experiment.train.round_every.unwrap_or(0);
-                (model.gates_per_cell() * cells / 4).saturating_mul(every as usize)
+                (model.gates_per_cell() * cells).saturating_mul(every as usize)
             }
         };
         Ok(LogicTask {

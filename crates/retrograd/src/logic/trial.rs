@@ -6,8 +6,15 @@
 //! row of each grid is a part of a word, or several words where it is longer than one.
 //! The results are those of [`BitGrid`], which a test compares.
 
+mod sixteen;
+mod stripped;
+
+pub(super) use sixteen::Sixteen;
+pub(super) use stripped::{Stripped, reads_a, reads_b};
+
+use stripped::Various;
+
 use super::grid::NEIGHBOURS;
-use super::hard::Gate;
 use super::patterns::StartState;
 use super::rule::Rule;
 use super::{BitGrid, BoundaryCondition, HardCircuit, LogicData, LogicSpec};
@@ -64,15 +71,26 @@ struct Shape {
 
 impl Shape {
     fn new([samples, height, width]: [usize; 3], boundary: BoundaryCondition) -> Self {
-        let abreast = (64 / width).clamp(1, samples);
-        Shape {
+        let one = Shape {
             height,
             width,
-            abreast,
+            abreast: 1,
             row: width.div_ceil(64),
+            groups: 1,
+            samples: 1,
+            periodic: boundary == BoundaryCondition::Periodic,
+        };
+        one.of_samples(samples)
+    }
+
+    /// The same for another number of grids.
+    fn of_samples(&self, samples: usize) -> Self {
+        let abreast = (64 / self.width).clamp(1, samples);
+        Shape {
+            abreast,
             groups: samples.div_ceil(abreast),
             samples,
-            periodic: boundary == BoundaryCondition::Periodic,
+            ..*self
         }
     }
 
@@ -108,47 +126,79 @@ impl Shape {
 
     /// What every cell sees in a direction, from a channel's plane.
     fn look(&self, plane: &[u64], (dy, dx): (isize, isize), seen: &mut [u64]) {
-        for group in 0..self.groups {
-            for y in 0..self.height {
-                let place = |y: usize| (group * self.height + y) * self.row;
-                let from = match y.checked_add_signed(dy).filter(|&y| y < self.height) {
-                    Some(y) => Some(y),
-                    None if self.periodic => Some((y + self.height).wrapping_add_signed(dy)),
-                    None => None,
-                };
-                let to = &mut seen[place(y)..place(y) + self.row];
-                match from {
-                    None => to.fill(0),
-                    Some(from) => {
-                        let from = place(from % self.height);
-                        self.shift(&plane[from..from + self.row], dx, to);
-                    }
+        let group = self.height * self.row;
+        for (plane, seen) in plane.chunks_exact(group).zip(seen.chunks_exact_mut(group)) {
+            // Rows from above or below, and the one beyond the border.
+            let (rest, border) = (group - self.row, |row: &mut [u64], from: &[u64]| match self
+                .periodic
+            {
+                true => row.copy_from_slice(from),
+                false => row.fill(0),
+            });
+            match dy {
+                0 => seen.copy_from_slice(plane),
+                1 => {
+                    seen[..rest].copy_from_slice(&plane[self.row..]);
+                    border(&mut seen[rest..], &plane[..self.row]);
+                }
+                _ => {
+                    seen[self.row..].copy_from_slice(&plane[..rest]);
+                    border(&mut seen[..self.row], &plane[rest..]);
                 }
             }
         }
+        match self.row {
+            1 => self.shift_words(seen, dx),
+            row => seen
+                .chunks_exact_mut(row)
+                .for_each(|row| self.shift(row, dx)),
+        }
     }
 
-    /// A row, moved by a cell at most.
-    fn shift(&self, row: &[u64], dx: isize, to: &mut [u64]) {
-        let (first, last) = (self.column(0), self.column((self.width - 1) % 64));
-        // What is beyond the border, beside it.
-        let (end, top) = (self.row - 1, (self.width - 1) % 64);
-        let wrap = |bits: u64| if self.periodic { bits } else { 0 };
+    /// What is beyond the border of a row, beside it.
+    fn wrap(&self, bits: u64) -> u64 {
+        if self.periodic { bits } else { 0 }
+    }
+
+    /// Rows of a word each, moved by a cell at most.
+    fn shift_words(&self, rows: &mut [u64], dx: isize) {
+        let (first, last, top) = (self.column(0), self.column(self.width - 1), self.width - 1);
+        let (inner, wrap) = match dx {
+            1 => (!last, self.wrap(first)),
+            _ => (!first, self.wrap(last)),
+        };
         match dx {
-            0 => to.copy_from_slice(row),
+            0 => {}
+            1 => rows
+                .iter_mut()
+                .for_each(|row| *row = *row >> 1 & inner | (*row & wrap) << top),
+            _ => rows
+                .iter_mut()
+                .for_each(|row| *row = *row << 1 & inner | (*row & wrap) >> top),
+        }
+    }
+
+    /// A row of several words, moved by a cell at most.
+    fn shift(&self, row: &mut [u64], dx: isize) {
+        let (first, last) = (self.column(0), self.column((self.width - 1) % 64));
+        let (end, top) = (self.row - 1, (self.width - 1) % 64);
+        match dx {
+            0 => {}
             1 => {
-                for (i, to) in to.iter_mut().enumerate() {
+                let beyond = self.wrap((row[0] & first) << top);
+                for i in 0..=end {
                     let next = if i < end { row[i + 1] << 63 } else { 0 };
-                    *to = row[i] >> 1 | next;
+                    row[i] = row[i] >> 1 | next;
                 }
-                to[end] = to[end] & !last | wrap((row[0] & first) << top);
+                row[end] = row[end] & !last | beyond;
             }
             _ => {
-                for (i, to) in to.iter_mut().enumerate() {
+                let beyond = self.wrap((row[end] & last) >> top);
+                for i in (0..=end).rev() {
                     let before = if i > 0 { row[i - 1] >> 63 } else { 0 };
-                    *to = row[i] << 1 | before;
+                    row[i] = row[i] << 1 | before;
                 }
-                to[0] = to[0] & !first | wrap((row[end] & last) >> top);
+                row[0] = row[0] & !first | beyond;
             }
         }
     }
@@ -213,29 +263,38 @@ impl Grids {
 
     /// Cells that are not as they should be.
     pub fn wrong(&self, circuit: &HardCircuit, stripped: &Stripped) -> usize {
+        let mut wrong = 0;
+        self.run(circuit, stripped, None, |differ| {
+            wrong += differ.iter().map(|d| d.count_ones()).sum::<u32>() as usize;
+        });
+        wrong
+    }
+
+    /// Runs a circuit and shows the cells that are not as they should be, whenever they are looked at.
+    fn run(
+        &self,
+        circuit: &HardCircuit,
+        stripped: &Stripped,
+        various: Option<Various>,
+        mut show: impl FnMut(&[u64]),
+    ) {
         let words = self.shape.words();
         let mut state = self.start.clone();
         let mut next = vec![0; state.len()];
-        let mut values = vec![0; (stripped.inputs.len() + stripped.gates.len()) * words];
-        let mut wrong = 0;
+        let mut seen = vec![0; stripped.inputs().len() * words];
+        let mut differ = vec![0; words];
         for t in 1..=self.steps {
-            for (&input, value) in stripped.inputs.iter().zip(values.chunks_exact_mut(words)) {
+            for (&input, seen) in stripped.inputs().iter().zip(seen.chunks_exact_mut(words)) {
                 let (channel, place) = (input as usize / 9, input as usize % 9);
                 let plane = &state[channel * words..(channel + 1) * words];
-                self.shape.look(plane, NEIGHBOURS[place], value);
+                self.shape.look(plane, NEIGHBOURS[place], seen);
             }
-            stripped.run(circuit, words, &mut values);
-            next.copy_from_slice(&state);
-            for &(channel, slot) in &stripped.outputs {
-                let value = &values[slot as usize * words..][..words];
-                let plane = channel * words..(channel + 1) * words;
-                match &self.fire {
-                    None => next[plane].copy_from_slice(value),
-                    Some(fire) => {
-                        let fire = &fire[(t - 1) * words..t * words];
-                        for ((new, v), f) in next[plane].iter_mut().zip(value).zip(fire) {
-                            *new = *new & !f | v & f;
-                        }
+            stripped.run(circuit, words, &seen, &mut next, various);
+            if let Some(fire) = &self.fire {
+                let fire = &fire[(t - 1) * words..t * words];
+                for (new, old) in next.chunks_exact_mut(words).zip(state.chunks_exact(words)) {
+                    for ((new, old), f) in new.iter_mut().zip(old).zip(fire) {
+                        *new = old & !f | *new & f;
                     }
                 }
             }
@@ -251,12 +310,13 @@ impl Grids {
                 for (channel, bits) in &self.wanted {
                     let plane = &state[channel * words..(channel + 1) * words];
                     let pairs = plane.iter().zip(bits).zip(&self.cells);
-                    let differ = pairs.map(|((a, b), cell)| ((a ^ b) & cell).count_ones());
-                    wrong += differ.sum::<u32>() as usize;
+                    for (differ, ((a, b), cell)) in differ.iter_mut().zip(pairs) {
+                        *differ = (a ^ b) & cell;
+                    }
+                    show(&differ);
                 }
             }
         }
-        wrong
     }
 }
 
@@ -325,7 +385,8 @@ impl Trial {
     pub fn wrong(&self, circuit: &HardCircuit, stripped: &Stripped) -> usize {
         match self {
             Trial::Boards(wanted) => {
-                let given = first_output(circuit, stripped);
+                let values = stripped.on_boards::<8>(circuit, None);
+                let given = values[stripped.slot_of(0)];
                 let differ = given.iter().zip(wanted).map(|(g, w)| (g ^ w).count_ones());
                 differ.sum::<u32>() as usize
             }
@@ -350,11 +411,15 @@ impl Trial {
 
     /// Whether at most one cell in so many is wrong: of the first grids, where there are more.
     pub fn nearly(&self, wrong: usize, one_in: usize) -> bool {
-        let after = match self {
+        wrong <= self.after() + self.count() / one_in
+    }
+
+    /// Cells of the grids after the first: more are wrong where one of the first is.
+    pub fn after(&self) -> usize {
+        match self {
             Trial::Boards(_) => 0,
             Trial::Grids(grids) => grids[1..].iter().map(Grids::count).sum(),
-        };
-        wrong <= after + self.count() / one_in
+        }
     }
 
     /// Words that went through a gate in a trial that left so many wrong: on the grids up to the first that has
@@ -372,124 +437,4 @@ impl Trial {
         }
         words
     }
-}
-
-/// The first channel's new value on every board; other channels are 0.
-fn first_output(circuit: &HardCircuit, stripped: &Stripped) -> Table {
-    let mut values = vec![0; (stripped.inputs.len() + stripped.gates.len()) * 8];
-    for (&input, value) in stripped.inputs.iter().zip(values.chunks_exact_mut(8)) {
-        for board in (0..512_usize).filter(|board| input < 9 && board >> input & 1 == 1) {
-            value[board / 64] |= 1 << (board % 64);
-        }
-    }
-    stripped.run(circuit, 8, &mut values);
-    let mut given = [0; 8];
-    for &(_, slot) in stripped.outputs.iter().filter(|o| o.0 == 0) {
-        given.copy_from_slice(&values[slot as usize * 8..][..8]);
-    }
-    given
-}
-
-/// A circuit without gates that pass an input on, and without those that nothing reads. Which gates these
-/// are is found once; the others may change afterwards.
-pub(super) struct Stripped {
-    /// The circuit's inputs that are read.
-    inputs: Vec<u32>,
-    /// Places in the circuit, and the slots that they read: inputs first, then gates.
-    gates: Vec<(u32, [u32; 2])>,
-    /// Channels that matter, and the slots of their new values.
-    outputs: Vec<(usize, u32)>,
-}
-
-impl Stripped {
-    /// Of all outputs.
-    pub fn new(circuit: &HardCircuit) -> Self {
-        let inputs = circuit.inputs();
-        let nodes = inputs + circuit.gates.len();
-        // What a node is: itself, or what it passes on.
-        let mut stands: Vec<u32> = (0..inputs as u32).collect();
-        stands.reserve(circuit.gates.len());
-        for &Gate { op, a, b } in &circuit.gates {
-            stands.push(match op {
-                3 => stands[a as usize],
-                5 => stands[b as usize],
-                _ => stands.len() as u32,
-            });
-        }
-        let mut used = vec![false; nodes];
-        for &output in &circuit.outputs {
-            used[stands[output as usize] as usize] = true;
-        }
-        for (i, &Gate { op, a, b }) in circuit.gates.iter().enumerate().rev() {
-            if used[inputs + i] {
-                used[stands[a as usize] as usize] |= reads_a(op);
-                used[stands[b as usize] as usize] |= reads_b(op);
-            }
-        }
-        let mut slots = vec![0; nodes];
-        // Constants read something, too, which is of no account.
-        used[0] = true;
-        let read: Vec<u32> = (0..inputs as u32).filter(|&i| used[i as usize]).collect();
-        for (slot, &input) in read.iter().enumerate() {
-            slots[input as usize] = slot as u32;
-        }
-        let mut gates = Vec::new();
-        for (i, &Gate { a, b, .. }) in circuit.gates.iter().enumerate() {
-            if used[inputs + i] {
-                let slot = |node: u32| slots[stands[node as usize] as usize];
-                gates.push((i as u32, [slot(a), slot(b)]));
-                slots[inputs + i] = (read.len() + gates.len() - 1) as u32;
-            }
-        }
-        let slot = |&output: &u32| slots[stands[output as usize] as usize];
-        Stripped {
-            inputs: read,
-            gates,
-            outputs: circuit.outputs.iter().map(slot).enumerate().collect(),
-        }
-    }
-
-    /// The places in the circuit of the gates that are left.
-    pub fn places(&self) -> impl Iterator<Item = usize> + '_ {
-        self.gates.iter().map(|gate| gate.0 as usize)
-    }
-
-    /// Gates that are left and need both of their inputs, and all that are left.
-    pub fn size(&self, circuit: &HardCircuit) -> (usize, usize) {
-        let op = |place: usize| circuit.gates[place].op;
-        let both = self.places().filter(|&p| reads_a(op(p)) && reads_b(op(p)));
-        (both.count(), self.gates.len())
-    }
-
-    /// Gates that are left.
-    pub fn len(&self) -> usize {
-        self.gates.len()
-    }
-
-    /// All gates, as they are in the circuit now. A value has so many words.
-    fn run(&self, circuit: &HardCircuit, words: usize, values: &mut [u64]) {
-        for (i, &(place, [a, b])) in self.gates.iter().enumerate() {
-            let op = circuit.gates[place as usize].op;
-            let (before, value) = values.split_at_mut((self.inputs.len() + i) * words);
-            let a = &before[a as usize * words..][..words];
-            let b = &before[b as usize * words..][..words];
-            // y = c₀ ⊕ c₁a ⊕ c₂b ⊕ c₃ab: the table's Reed–Muller form. Bit 3 is the value at (0, 0).
-            let mask = |bit: u8| 0_u64.wrapping_sub(u64::from(bit & 1));
-            let (none, only_b, only_a, both) = (op >> 3, op >> 2, op >> 1, op);
-            let (c0, c1, c2) = (mask(none), mask(none ^ only_a), mask(none ^ only_b));
-            let c3 = mask(none ^ only_a ^ only_b ^ both);
-            for ((y, a), b) in value[..words].iter_mut().zip(a).zip(b) {
-                *y = c0 ^ (c1 & a) ^ (b & (c2 ^ (c3 & a)));
-            }
-        }
-    }
-}
-
-/// A gate ignores an input where both halves of its table are the same.
-pub(super) fn reads_a(op: u8) -> bool {
-    op >> 2 != op & 3
-}
-
-pub(super) fn reads_b(op: u8) -> bool {
-    op >> 1 & 5 != op & 5
 }

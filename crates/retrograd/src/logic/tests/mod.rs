@@ -7,6 +7,7 @@ mod hard;
 mod penalty;
 mod same_bits;
 pub(in crate::logic) mod simplifier;
+mod sixteen;
 mod thinning;
 
 use super::*;
