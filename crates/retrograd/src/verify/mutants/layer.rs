@@ -105,6 +105,9 @@ impl<F> Describe for Wrong<F> {
     fn absorb(&mut self, saved: &Saved<f32>, samples: usize) {
         self.seat.inner.absorb(saved, samples);
     }
+    fn inner(&self) -> Option<&dyn AnyLayer> {
+        Some(&*self.seat.inner)
+    }
     fn reads_sparse(&self) -> bool {
         self.seat.inner.reads_sparse()
     }
