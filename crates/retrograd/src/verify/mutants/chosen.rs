@@ -34,7 +34,9 @@ impl LayerMistakes {
         let mut all = Vec::new();
         for (n, (place, spec)) in places.iter().zip(specs).enumerate() {
             let own = spec.spec().faults(&*place.layer);
-            let own = own.into_iter().filter(|_| n > 0);
+            let own = own
+                .into_iter()
+                .filter(|fault| n > 0 && fault.spoils_training);
             let general = general(place, n > 0).into_iter().map(Mutation::from);
             all.extend(own.chain(general).map(|fault| (n, spec.kind(), fault)));
         }
