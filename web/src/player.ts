@@ -72,7 +72,7 @@ export class Player {
       { class: "player" },
       h("h3", {}, "Play with the circuit"),
       h("p", {}, "Draw on the cells to damage them, and watch."),
-      h("div", { class: "row" }, this.play, again, ...field("grid", this.size), ...field("from", this.from), ...field("speed", this.speed), ...field("brush", this.brush), ...field("of", this.radius)),
+      h("div", { class: "row" }, this.play, again, ...field("grid", this.size), ...field("from", this.from), ...field("speed", this.speed), ...field("brush", this.brush), ...field("brush size", this.radius)),
       this.canvas,
       this.told,
     );

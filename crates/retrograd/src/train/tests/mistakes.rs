@@ -117,6 +117,7 @@ fn failed(seen: &Seen) -> Vec<Link> {
 
 #[test]
 fn every_mistake_that_a_user_can_pick_is_seen_by_the_checks_of_the_run() {
+    let mut unseen = Vec::new();
     for text in [KAN, POINTS, CLUB, BOARD] {
         assert!(failed(&train(text, None).unwrap()).is_empty());
         let all = mistakes(text);
@@ -134,14 +135,14 @@ fn every_mistake_that_a_user_can_pick_is_seen_by_the_checks_of_the_run() {
                 } else {
                     Link::Differences
                 };
-                assert!(
-                    failed(&seen).contains(&link),
-                    "{words}, in f32 alone: {only_f32}"
-                );
                 assert!(seen.notes.contains(&words), "{}", seen.notes);
+                if !failed(&seen).contains(&link) {
+                    unseen.push((words, only_f32));
+                }
             }
         }
     }
+    assert_eq!(unseen, []);
 }
 
 #[test]

@@ -112,17 +112,12 @@ impl GradientMistake {
                 Transform::DropHalf,
                 Transform::Negate,
                 Transform::Scale(1.001),
-                Transform::Zero,
             ];
             let telling = telling.into_iter().filter(|t| changes(*t, &tensor.shape));
             all.extend(telling.map(|t| {
                 let words = format!("d {}: {}", tensor.name, t.words());
                 (words, ModelFault::Tensor(i, t))
             }));
-        }
-        for t in [Transform::RollSamples, Transform::LastSampleOnly] {
-            let words = format!("d output: {}", t.words());
-            all.push((words, ModelFault::DOutput(t)));
         }
         all
     }
@@ -143,7 +138,7 @@ impl GradientMistake {
         Ok(GradientMistake { fault, only_f32 })
     }
 
-    /// A backward pass with the mistake in it: before it where it is in the output's gradient, else after it.
+    /// A backward pass, and the mistake after it.
     pub fn around<T: Scalar>(
         &self,
         layout: &Layout,
@@ -156,12 +151,6 @@ impl GradientMistake {
             return right(d_output, grads);
         }
         match self.fault {
-            ModelFault::DOutput(transform) => {
-                let mut wrong = d_output.to_vec();
-                let width = wrong.len() / samples.max(1);
-                transform.apply(&mut wrong, &[width], samples);
-                right(&wrong, grads);
-            }
             ModelFault::Tensor(number, transform) => {
                 let Some(to) = grads.params else {
                     return right(d_output, grads);
