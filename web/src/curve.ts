@@ -1,7 +1,10 @@
 // The losses of a run, drawn as they come.
 import { h, number } from "./dom";
 
-const COLOURS = ["#2f7fd6", "#d97706", "#0f9d76", "#c2416b"];
+/** Those of Okabe and Ito, which the colour-blind tell apart; every second line is dashed as well. */
+const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7"];
+/** What a line of an earlier run is called. */
+const BEFORE = "without the mistake";
 
 export class Curve {
   readonly element: HTMLElement;
@@ -9,6 +12,7 @@ export class Curve {
   private legend = h("p", { class: "legend" });
   private lines = new Map<string, { x: number; y: number }[]>();
   private due = false;
+  private right = true;
 
   constructor() {
     this.canvas.setAttribute("aria-label", "the losses so far");
@@ -17,8 +21,13 @@ export class Curve {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
 
-  clear(): void {
+  /** Begins a run. Where its gradients are wrong, the last loss of right ones stays to compare with. */
+  begin(right: boolean): void {
+    const before = this.right ? this.lines.get("loss") : this.lines.get(BEFORE);
     this.lines.clear();
+    if (!right && before) this.lines.set(BEFORE, before);
+    this.right = right;
+    this.legend.replaceChildren();
     this.draw();
   }
 
@@ -76,7 +85,8 @@ export class Curve {
     let i = 0;
     this.legend.replaceChildren();
     for (const [name, line] of this.lines) {
-      const colour = COLOURS[i++ % COLOURS.length]!;
+      const colour = name === BEFORE ? ink : COLOURS[i++ % COLOURS.length]!;
+      pen.globalAlpha = name === BEFORE ? 0.45 : 1;
       pen.strokeStyle = colour;
       pen.setLineDash(i % 2 === 0 ? [6, 3] : []);
       pen.beginPath();

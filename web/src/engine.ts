@@ -4,24 +4,28 @@ import type { Answer, EngineEvent, Request, ToWorker } from "./messages";
 type Pending = { resolve: (value: unknown) => void; reject: (error: Error) => void };
 type Unnumbered<T> = T extends unknown ? Omit<T, "id"> : never;
 
+/** How long a training may go on after it was asked to stop. */
+const PATIENCE = 5_000;
+
 /** An engine in a worker of its own. Where a worker is lost, calls fail with a sentence and a new one starts. */
 export class Engine {
   private worker: Worker | null = null;
   private pending = new Map<number, Pending>();
   private next = 0;
   private flag: Int32Array | null = null;
+  private ending: ReturnType<typeof setTimeout> | undefined;
   onEvent: (event: EngineEvent) => void = () => {};
   onState: (text: string, broken: boolean) => void = () => {};
 
-  constructor() {
+  constructor(private kind: string | null = null) {
     this.begin();
   }
 
   private begin(): void {
-    const worker = new Worker(new URL("./worker.ts", import.meta.url), { type: "module" });
+    const worker = new Worker(new URL("./worker.ts", import.meta.url), { type: "module", name: this.kind ?? "" });
     this.worker = worker;
-    worker.addEventListener("message", (event: MessageEvent<Answer>) => this.hear(event.data));
-    worker.addEventListener("error", (event) => this.lose(event.message || "the worker could not be started"));
+    worker.addEventListener("message", (event: MessageEvent<Answer>) => this.worker === worker && this.hear(event.data));
+    worker.addEventListener("error", (event) => this.worker === worker && this.lose(event.message || "the worker could not be started"));
     if (typeof SharedArrayBuffer !== "undefined" && crossOriginIsolated) {
       this.flag = new Int32Array(new SharedArrayBuffer(4));
       this.ask({ kind: "flag", flag: this.flag.buffer as SharedArrayBuffer }).catch(() => {});
@@ -43,6 +47,7 @@ export class Engine {
       default: {
         const pending = this.pending.get(answer.id);
         this.pending.delete(answer.id);
+        if (this.pending.size === 0) clearTimeout(this.ending);
         if (answer.kind === "done") pending?.resolve(answer.ok);
         else pending?.reject(new Error(answer.error));
       }
@@ -50,11 +55,18 @@ export class Engine {
   }
 
   private lose(why: string): void {
-    this.onState(`The engine stopped: ${why}`, true);
+    this.onState(`The engine stopped: ${why}. What is done next starts another.`, true);
+    this.end(`the engine stopped: ${why}; what was learnt is lost`);
+  }
+
+  /** Ends the worker, and what it was doing. */
+  private end(why: string): void {
+    clearTimeout(this.ending);
     this.worker?.terminate();
     this.worker = null;
-    for (const { reject } of this.pending.values()) reject(new Error(`the engine stopped: ${why}`));
+    const pending = [...this.pending.values()];
     this.pending.clear();
+    for (const { reject } of pending) reject(new Error(why));
   }
 
   ask(message: Unnumbered<ToWorker>): Promise<unknown> {
@@ -82,22 +94,16 @@ export class Engine {
   /** Ends the worker; the page has another. */
   close(): void {
     this.onState = () => {};
-    this.worker?.terminate();
-    this.worker = null;
-    for (const { reject } of this.pending.values()) reject(new Error("the page went on"));
-    this.pending.clear();
+    this.end("the page went on");
   }
 
   /** Ends what is trained now: at the next event where the page is isolated, which saves; else at once. */
   stop(): void {
-    if (this.flag) {
-      Atomics.store(this.flag, 0, 1);
+    if (this.flag && Atomics.exchange(this.flag, 0, 1) === 0) {
+      this.ending = setTimeout(() => this.lose("it did not stop when it was asked to"), PATIENCE);
       return;
     }
-    this.worker?.terminate();
-    this.worker = null;
-    for (const { reject } of this.pending.values()) reject(new Error("stopped; what was learnt is lost, as this server sends no headers for isolation"));
-    this.pending.clear();
+    this.end(this.flag ? "stopped; what was learnt is lost" : "stopped; what was learnt is lost, as this server sends no headers for isolation");
   }
 }
 

@@ -7,6 +7,7 @@ import friedman from "../../experiments/friedman.toml?raw";
 import karate from "../../experiments/karate.toml?raw";
 import lifeSmall from "../../experiments/life-small.toml?raw";
 import lizardSmall from "../../experiments/lizard-small.toml?raw";
+import { set } from "./toml";
 import moons from "../../experiments/moons.toml?raw";
 
 export interface Example {
@@ -19,26 +20,32 @@ export interface Family {
   title: string;
   about: string;
   examples: Example[];
-  /** Files that a visitor can drop here, and the sentence that says so. */
-  takes?: { accept: string; what: string; target?: boolean; kan?: boolean };
+  /** What a visitor of one's own can bring, and the sentence that says so. */
+  takes?: { accept: string; what: string; kind: "table" | "edges" | "picture"; kan?: boolean };
   /** A formula can be typed in the place of data. */
   formula?: boolean;
-  /** A pattern can be drawn as the target. */
+  /** A target can be drawn, taken from a picture or said as a rule. */
   draw?: boolean;
+  /** What of the model can be set beside the experiment's text. */
+  knobs?: "kan" | "layers";
   /** The trained circuit can be played with. */
   plays?: boolean;
   /** The trained network can be written as a formula. */
   explains?: boolean;
 }
 
-const rule = (name: string, text: string): Example => ({
-  name,
-  text: lifeSmall.replace(/^name = .*$/m, `name = "${name}"`).replace('target = "life"', `target = "life"\nrule = "${text}"`),
-});
+/** An automaton that learns one step of a rule in B/S notation. */
+export function onRule(name: string, rule: string): string {
+  const [, born, stays] = /^\s*B([0-8]*)\/?S([0-8]*)\s*$/i.exec(rule) ?? [];
+  if (born === undefined) throw new Error(`${JSON.stringify(rule)} is no rule; one looks like B36/S23`);
+  return set(set(set(lifeSmall, "", "name", JSON.stringify(name)), "", "about", JSON.stringify(`One step of B${born}/S${stays}`)), "data", "rule", `"B${born}/S${stays}"`);
+}
+
+const rule = (name: string, text: string): Example => ({ name, text: onRule(name, text) });
 
 const points = (name: string, generate: string): Example => ({
   name,
-  text: moons.replace(/^name = .*$/m, `name = "${name}"`).replace(/^about = .*\n/m, "").replace(/^generate = .*$/m, `generate = ${generate}`),
+  text: set(set(set(moons, "", "name", JSON.stringify(name)), "", "about", '"Points of a plane told apart"'), "data", "generate", generate),
 });
 
 /** A KAN on a formula; inputs are the names in it, each between -1 and 1. */
@@ -64,19 +71,30 @@ schedule = { kind = "cosine", min = 0.01 }
 `;
 }
 
-/** An automaton that grows a drawing from one cell: rows of cells that are on or off. */
-export function onDrawing(cells: boolean[][]): string {
+export type Start = "centre" | "random" | "zeros" | "bitmap";
+
+/** Rows of cells as an experiment has them: a hexadecimal number each, the leftmost cell first. */
+function bitmap(cells: boolean[][]): string {
   const digits = cells[0]!.length / 4;
   const rows = cells.map((row) => {
     const bits = BigInt(`0b${row.map((on) => (on ? "1" : "0")).join("")}`);
     return `"${bits.toString(16).padStart(digits, "0")}"`;
   });
-  return lizardSmall
-    .replace(/^name = .*$/m, 'name = "drawing"')
-    .replace(/^about = .*$/m, 'about = "One cell grows into a drawing"')
-    .replace(/^grid = .*$/m, `grid = [${cells.length}, ${cells[0]!.length}]`)
-    .replace(/^steps = .*$/m, `steps = ${Math.max(6, Math.round(cells.length * 0.75))}`)
-    .replace(/^bitmap = \[[\s\S]*?^\]/m, `bitmap = [[${rows.join(", ")}]]`);
+  return `[[${rows.join(", ")}]]`;
+}
+
+/** An automaton that makes a drawing from something: rows of cells that are on or off. */
+export function onDrawing(cells: boolean[][], start: Start, first: boolean[][]): string {
+  const settings: [string, string, string][] = [
+    ["", "name", '"drawing"'],
+    ["", "about", '"Cells that become a drawing"'],
+    ["model", "steps", String(Math.max(6, Math.round(cells.length * 0.75)))],
+    ["data", "grid", `[${cells.length}, ${cells[0]!.length}]`],
+    ["data", "start", JSON.stringify(start)],
+    ["data", "bitmap", bitmap(cells)],
+  ];
+  if (start === "bitmap") settings.push(["data", "start_bitmap", bitmap(first)]);
+  return settings.reduce((text, [section, key, value]) => set(text, section, key, value), lizardSmall);
 }
 
 export const FAMILIES: Family[] = [
@@ -108,7 +126,8 @@ export const FAMILIES: Family[] = [
     ],
     formula: true,
     explains: true,
-    takes: { accept: ".csv,.tsv,.txt", what: "a table (CSV)", target: true, kan: true },
+    takes: { accept: ".csv,.tsv,.txt", what: "a table (CSV)", kind: "table", kan: true },
+    knobs: "kan",
   },
   {
     id: "points",
@@ -120,20 +139,21 @@ export const FAMILIES: Family[] = [
       points("three arms", '{ name = "spirals", samples = 900, arms = 3 }'),
       { name: "Friedman's function", text: friedman },
     ],
-    takes: { accept: ".csv,.tsv,.txt", what: "a table (CSV)", target: true },
+    takes: { accept: ".csv,.tsv,.txt", what: "a table (CSV)", kind: "table" },
+    knobs: "layers",
   },
   {
     id: "graph",
     title: "Graph",
     about: "Members of a club that fell apart, told from two labels and who met whom. Wrong ones are ringed.",
     examples: [{ name: "karate club", text: karate }],
-    takes: { accept: ".csv,.txt,.edges", what: "a list of edges, two columns" },
+    takes: { accept: ".csv,.txt,.edges", what: "a list of edges, two columns", kind: "edges" },
   },
   {
     id: "denoise",
     title: "Denoise",
     about: "A small convolutional network removes noise; from a picture of your own it learns without a clean one.",
-    examples: [{ name: "photographs", text: denoise.replace("count = 10, width = 256, height = 256", "count = 4, width = 128, height = 128").replace("epochs = 30", "epochs = 12") }],
-    takes: { accept: ".png,.tif,.tiff,.mrc", what: "a picture (PNG, TIFF, MRC)" },
+    examples: [{ name: "photographs", text: set(denoise, "train", "epochs", "12").replace("count = 10, width = 256, height = 256", "count = 4, width = 128, height = 128") }],
+    takes: { accept: ".png,.tif,.tiff,.mrc", what: "a picture (PNG, TIFF, MRC)", kind: "picture" },
   },
 ];

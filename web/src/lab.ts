@@ -1,17 +1,21 @@
 // One family's room: an experiment, its training as it goes, and what can be done with the result.
+import { Compare } from "./compare";
 import { Curve } from "./curve";
-import { download, h, number, sizeOf } from "./dom";
+import { h, number } from "./dom";
 import type { Engine } from "./engine";
-import { type Family, onDrawing, onFormula } from "./families";
+import { type Family, onFormula } from "./families";
+import { Knobs } from "./knobs";
 import { fragment } from "./link";
-import type { EngineEvent, Figure, Verification } from "./messages";
-import { Pad } from "./pad";
-import { Player } from "./player";
+import type { EngineEvent, Figure, Mistake } from "./messages";
+import { draftOf, ownFields, type Taken } from "./own";
+import { MistakePanel, proofOf } from "./proof";
+import { results } from "./results";
+import { targetPanel } from "./target";
+import { get, set } from "./toml";
 
-/** The folder of the run, among the engine's files. */
-const RUN = "/run";
-/** Files that a page can take: beyond it the visitor is sent to the command. */
-const LARGEST = 32 * 1024 ** 2;
+/** The folder of the run, and of a copy that is checked with a mistake, among the engine's files. */
+export const RUN = "/run";
+const COPY = "/checked";
 
 export class Lab {
   readonly element: HTMLElement;
@@ -21,13 +25,21 @@ export class Lab {
   private train = h("button", { class: "main", type: "button" }, "Train");
   private stop = h("button", { type: "button", disabled: true }, "Stop");
   private share = h("button", { type: "button" }, "Copy link");
-  private state = h("p", { class: "state", "aria-live": "polite" }, "Ready.");
+  private withData = h("input", { type: "checkbox", id: "with-data" });
+  private shareData = h("label", { class: "check", for: "with-data", hidden: true }, this.withData, "with my data");
+  private state = h("p", { class: "state" }, "Ready.");
+  private spoken = h("p", { class: "spoken", role: "status" });
   private progress = h("progress", { max: 1, value: 0, "aria-label": "Steps done" });
   private view = h("div", { class: "view" });
-  private proof = h("div", { class: "proof" }, h("p", {}, "After training, the gradients of this very model are checked."));
+  private proof = h("div", { class: "proof", "aria-live": "polite" }, h("p", {}, "After training, the gradients of this very model are checked."));
   private after = h("div", { class: "after" });
   private notes = h("ul", { class: "findings" });
   private curve = new Curve();
+  private compare: Compare | null = null;
+  private knobs: Knobs | null = null;
+  private mistakes: MistakePanel;
+  private taken: Taken | null = null;
+  private figures: Figure[] = [];
   private steps = 1;
   private began = 0;
   private running = false;
@@ -38,17 +50,20 @@ export class Lab {
   ) {
     family.examples.forEach((example, i) => this.choice.append(h("option", { value: String(i) }, example.name)));
     this.choice.addEventListener("change", () => this.take(family.examples[Number(this.choice.value)]!.text));
-    this.seed.addEventListener("input", () => this.setSeed());
+    this.seed.addEventListener("input", () => this.change(set(this.text.value, "train", "seed", String(Number(this.seed.value) || 0))));
+    this.text.addEventListener("change", () => this.changed());
     this.train.addEventListener("click", () => void this.run());
     this.stop.addEventListener("click", () => engine.stop());
     this.share.addEventListener("click", () => void this.copyLink());
+    const list = () => engine.call({ do: "mistakes", experiment: this.text.value }) as Promise<string[]>;
+    this.mistakes = new MistakePanel(list, () => void this.check(), () => this.warn());
     this.element = h(
       "section",
       { class: "lab", "aria-labelledby": "title" },
-      h("div", { class: "intro" }, h("h2", { id: "title" }, family.title), h("p", {}, family.about)),
+      h("div", { class: "intro" }, h("h2", { id: "title", tabIndex: -1 }, family.title), h("p", {}, family.about)),
       this.controls(),
-      h("div", { class: "stage" }, this.state, this.progress, this.view),
-      h("div", { class: "side" }, h("h3", {}, "Loss"), this.curve.element, h("h3", {}, "Proof"), this.proof),
+      h("div", { class: "stage" }, this.state, this.spoken, this.progress, this.view),
+      h("div", { class: "side" }, h("h3", {}, "Loss"), this.curve.element, h("h3", {}, "Proof"), this.proof, this.mistakes.element),
       this.after,
     );
     this.take(family.examples[0]!.text);
@@ -56,94 +71,107 @@ export class Lab {
 
   private controls(): HTMLElement {
     const { family } = this;
-    const own = family.takes;
-    const input = own && h("input", { type: "file", accept: own.accept, id: "file" });
-    input?.addEventListener("change", () => input.files?.[0] && void this.takeFile(input.files[0]));
-    const formula = h("input", { type: "text", value: "x*y + sin(3*x)", id: "formula", spellcheck: false });
-    const useFormula = h("button", { type: "button" }, "Use");
-    useFormula.addEventListener("click", () => this.take(onFormula(formula.value)));
-    const pad = family.draw ? new Pad((cells) => this.take(onDrawing(cells))) : null;
-    const box = h(
-      "div",
-      { class: "controls" },
-      h("label", { for: "example" }, "Example"),
-      this.choice,
-      h("label", { for: "seed" }, "Seed"),
-      this.seed,
-      family.formula ? h("label", { for: "formula" }, "Formula") : null,
-      family.formula ? h("div", { class: "row" }, formula, useFormula) : null,
-      own ? h("label", { for: "file" }, `Your own: ${own.what}`) : null,
-      input ?? null,
-      pad ? h("details", { class: "wide" }, h("summary", {}, "Draw a target"), pad.element) : null,
-      h("details", { class: "wide" }, h("summary", {}, "The experiment, to change at will"), this.text),
-      h("div", { class: "row wide" }, this.train, this.stop, this.share),
-    );
-    if (own) {
-      box.addEventListener("dragover", (event) => event.preventDefault());
-      box.addEventListener("drop", (event) => {
-        event.preventDefault();
-        const file = event.dataTransfer?.files[0];
-        if (file) void this.takeFile(file);
-      });
+    const box = h("div", { class: "controls" }, h("label", { for: "example" }, "Example"), this.choice, h("label", { for: "seed" }, "Seed"), this.seed);
+    if (family.formula) {
+      const formula = h("input", { type: "text", value: "x*y + sin(3*x)", id: "formula", spellcheck: false });
+      const use = h("button", { type: "button" }, "Use");
+      use.addEventListener("click", () => this.take(onFormula(formula.value)));
+      box.append(h("label", { for: "formula" }, "Formula"), h("div", { class: "row" }, formula, use));
     }
+    if (family.knobs) {
+      this.knobs = new Knobs(family.knobs, () => this.text.value, (text) => this.change(text), (error) => this.fail(error));
+      box.append(...this.knobs.elements);
+    }
+    if (family.takes) box.append(...ownFields(family, box, (files) => void this.takeFiles(files)));
+    if (family.draw) {
+      const use = (text: string) => {
+        this.take(text);
+        this.say("The target is ready.");
+      };
+      box.append(targetPanel(use, (error) => this.fail(error)));
+    }
+    box.append(
+      h("details", { class: "wide" }, h("summary", {}, "The experiment, to change at will"), this.text),
+      h("div", { class: "row wide" }, this.train, this.stop, this.share, this.shareData),
+    );
     return box;
   }
 
-  /** Takes over an experiment. */
-  take(text: string): void {
+  /** Takes over an experiment; files of a link among the engine's. */
+  take(text: string, files: Record<string, string> = {}): void {
+    this.taken = null;
+    this.shareData.hidden = true;
+    this.withData.checked = false;
+    for (const [name, content] of Object.entries(files)) {
+      if (/^[\w.-]+$/.test(name)) void this.engine.write(`/${name}`, new TextEncoder().encode(content));
+    }
+    this.change(text);
+  }
+
+  private change(text: string): void {
     this.text.value = text;
-    this.seed.value = /^seed = (\d+)/m.exec(text)?.[1] ?? "0";
+    this.changed();
   }
 
-  private setSeed(): void {
-    const text = this.text.value.replace(/^seed = .*\n?/m, "");
-    this.text.value = text.replace(/^\[train\]\n/m, `[train]\nseed = ${Number(this.seed.value) || 0}\n`);
+  private changed(): void {
+    this.seed.value = get(this.text.value, "train", "seed") ?? "0";
+    this.knobs?.refresh();
+    void this.mistakes.renew();
   }
 
-  private async takeFile(file: File): Promise<void> {
+  private async takeFiles(files: File[]): Promise<void> {
     try {
-      if (file.size > LARGEST) {
-        throw new Error(`${file.name} has ${sizeOf(file.size)}; a page takes ${sizeOf(LARGEST)}, the command any size`);
-      }
-      const name = file.name.replaceAll(/[^\w.-]/g, "_");
-      const bytes = new Uint8Array(await file.arrayBuffer());
-      await this.engine.write(`/${name}`, bytes);
-      const target = this.family.takes?.target ? lastColumn(bytes) : undefined;
-      const draft = (await this.engine.call({
-        do: "draft",
-        path: `/${name}`,
-        ...(target === undefined ? {} : { target }),
-        ...(this.family.takes?.kan ? { kan: true } : {}),
-      })) as { text: string; findings: string[] };
-      this.take(draft.text);
-      const predicted = target === undefined ? "" : ` The last column, “${target}”, is predicted.`;
-      this.say(`${file.name} is ready.${predicted}`);
-      this.after.replaceChildren(h("ul", { class: "findings" }, ...draft.findings.map((line) => h("li", {}, line))));
+      const taken = await draftOf(this.engine, this.family, files);
+      this.take(taken.text);
+      this.taken = taken;
+      this.shareData.hidden = Object.keys(taken.files).length === 0;
+      this.say(taken.told);
+      this.after.replaceChildren(h("ul", { class: "findings" }, ...taken.findings.map((line) => h("li", {}, line))));
     } catch (error) {
       this.fail(error);
     }
   }
 
+  /** Says something to those who see it and those who hear it. */
   private say(text: string): void {
+    this.show(text);
+    this.spoken.textContent = text;
+  }
+
+  /** Something that changes too often to be read aloud. */
+  private show(text: string): void {
     this.state.className = "state";
     this.state.textContent = text;
   }
 
   private fail(error: unknown): void {
+    this.say(error instanceof Error ? error.message : String(error));
     this.state.className = "state failed";
-    this.state.textContent = error instanceof Error ? error.message : String(error);
+  }
+
+  private warn(): void {
+    const mistake = this.mistakes.chosen();
+    this.element.classList.toggle("wrong", mistake !== undefined);
+  }
+
+  private busy(yes: boolean): void {
+    this.running = yes;
+    this.train.disabled = yes;
+    this.stop.disabled = !yes;
+    if (yes) this.mistakes.ready(false);
   }
 
   private async run(): Promise<void> {
     if (this.running) return;
-    this.running = true;
-    this.train.disabled = true;
-    this.stop.disabled = false;
-    this.curve.clear();
+    this.busy(true);
+    const mistake = this.mistakes.chosen();
+    this.curve.begin(mistake === undefined);
     this.view.replaceChildren();
+    this.compare = null;
+    this.figures = [];
     this.notes.replaceChildren();
     this.after.replaceChildren();
-    this.proof.replaceChildren(h("p", {}, "Training …"));
+    this.proof.replaceChildren(h("p", {}, mistake ? `Training with a mistake: ${mistake.words}.` : "Training …"));
     this.say("Starting …");
     this.began = performance.now();
     this.engine.onEvent = (event) => this.hear(event);
@@ -155,15 +183,34 @@ export class Lab {
         folder: RUN,
         view: 120,
         verify: true,
+        ...(mistake ? { mistake } : {}),
       })) as { summary: Record<string, unknown>; stopped: boolean };
-      await this.finish(answer.summary, answer.stopped);
+      await this.finish(answer.summary, answer.stopped, mistake);
+      this.mistakes.ready(true);
     } catch (error) {
       this.fail(error);
       this.proof.replaceChildren(h("p", {}, "Nothing to check: the training ended with an error."));
     } finally {
-      this.running = false;
-      this.train.disabled = false;
-      this.stop.disabled = true;
+      this.busy(false);
+      this.mistakes.ready(this.after.querySelector(".files") !== null);
+    }
+  }
+
+  /** Checks the trained model once more, with the mistake that is chosen or without. */
+  private async check(): Promise<void> {
+    if (this.running) return;
+    this.busy(true);
+    const mistake = this.mistakes.chosen();
+    this.proof.replaceChildren(h("p", {}, mistake ? `Checking with a mistake: ${mistake.words} …` : "Checking …"));
+    this.engine.onEvent = (event) => event.kind === "verified" && this.hear(event);
+    try {
+      await this.engine.ask({ kind: "copy", path: RUN, to: COPY });
+      await this.engine.call({ do: "check", run: COPY, ...(mistake ? { mistake } : {}) });
+    } catch (error) {
+      this.proof.replaceChildren(h("p", { class: "failed" }, error instanceof Error ? error.message : String(error)));
+    } finally {
+      this.busy(false);
+      this.mistakes.ready(true);
     }
   }
 
@@ -182,11 +229,14 @@ export class Lab {
         if ("validation_loss" in metrics) this.curve.add("validation_loss", step, metrics.validation_loss ?? null);
         const figures = Object.entries(metrics).map(([name, value]) => `${name.replaceAll("_", " ")} ${number(value)}`);
         const rate = step / Math.max((performance.now() - this.began) / 1000, 1e-3);
-        this.say([`Epoch ${epoch}`, ...figures, `${rate.toFixed(0)} steps/s`].join(" · "));
+        this.show([`Epoch ${epoch}`, ...figures, `${rate.toFixed(0)} steps/s`].join(" · "));
         break;
       }
       case "view":
-        this.show(event.more);
+        this.draw(event.more);
+        break;
+      case "figures":
+        this.figures = event.more;
         break;
       case "note":
       case "warning":
@@ -194,12 +244,13 @@ export class Lab {
         if (!this.notes.isConnected) this.after.append(this.notes);
         break;
       case "verified":
-        this.prove(event.more);
+        this.proof.replaceChildren(...proofOf(event.more));
         break;
     }
   }
 
-  private show(figures: Figure[]): void {
+  private draw(figures: Figure[]): void {
+    if (this.family.takes?.kind === "picture" && figures.length === 2) return this.drawBoth(figures);
     // The same boxes are kept, so that nothing jumps.
     while (this.view.children.length > figures.length) this.view.lastElementChild!.remove();
     figures.forEach((figure, i) => {
@@ -208,94 +259,51 @@ export class Lab {
         box = h("figure", {}, h("div", { class: "picture" }), h("figcaption"));
         this.view.append(box);
       }
-      const caption = figure.caption === "" ? figure.title : `${figure.title}: ${figure.caption}`;
-      box.firstElementChild!.innerHTML = figure.html;
-      box.lastElementChild!.textContent = caption;
-      box.querySelector("img")?.setAttribute("alt", caption);
+      fill(box, figure);
     });
   }
 
-  private prove(verification: Verification): void {
-    const rows = verification.links.map((link) => {
-      const good = link.verdict === "pass";
-      const mark = h("td", { class: good ? "good" : link.verdict === "fail" ? "bad" : "open" }, good ? "✓ passed" : link.verdict === "fail" ? "✗ failed" : "unchecked");
-      return h("tr", {}, h("th", { scope: "row" }, link.link), h("td", {}, link.elements.toLocaleString("en")), h("td", {}, number(link.worst)), mark);
-    });
-    const head = ["link", "elements", "worst, of its bound", ""].map((text) => h("th", { scope: "col" }, text));
-    this.proof.replaceChildren(
-      h("p", {}, proven(verification)),
-      h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...rows))),
-    );
+  private drawBoth(figures: Figure[]): void {
+    if (!this.compare) {
+      this.compare = new Compare();
+      this.view.replaceChildren(this.compare.element);
+    }
+    const [before, after] = figures.map((figure) => /src="([^"]+)"/.exec(figure.html)?.[1] ?? "");
+    this.compare.show(before!, after!, `${figures[0]!.title} on the left, ${figures[1]!.title} on the right`);
   }
 
-  private async finish(summary: Record<string, unknown>, stopped: boolean): Promise<void> {
+  private async finish(summary: Record<string, unknown>, stopped: boolean, mistake: Mistake | undefined): Promise<void> {
     const seconds = (performance.now() - this.began) / 1000;
     const learned = summary.learned === true ? " It learnt." : summary.learned === false ? " It did not learn it; another seed may." : "";
-    this.say(`${stopped ? "Stopped" : "Done"} after ${seconds.toFixed(1)} s.${learned}`);
+    const unseen = this.proof.querySelector("p.bad") === null;
+    const wrong = mistake ? (unseen ? " The mistake changes nothing in this model." : " Its gradients had a mistake in them.") : "";
+    this.say(`${stopped ? "Stopped" : "Done"} after ${seconds.toFixed(1)} s.${learned}${wrong}`);
     this.progress.value = 1;
-    const digest = String(summary.weights_sha256 ?? "");
-    const parts: HTMLElement[] = [];
-    if (this.family.plays) parts.push(new Player(this.engine, `${RUN}/circuit.json`, this.text.value).element);
-    if (this.family.explains) parts.push(this.explanation());
-    parts.push(await this.files());
-    if (digest) {
-      parts.push(
-        h("p", { class: "digest" }, "SHA-256 of the weights, on every machine: ", h("code", {}, digest)),
-      );
-    }
-    this.after.append(...parts);
-  }
-
-  private explanation(): HTMLElement {
-    const button = h("button", { type: "button" }, "Write it as a formula");
-    const out = h("pre", { class: "formula", "aria-live": "polite" });
-    button.addEventListener("click", async () => {
-      button.disabled = true;
-      out.textContent = "Looking for functions …";
-      try {
-        out.textContent = ((await this.engine.call({ do: "explain", run: RUN })) as string[]).join("\n");
-      } catch (error) {
-        out.textContent = error instanceof Error ? error.message : String(error);
-      }
-      button.disabled = false;
-    });
-    return h("div", {}, h("h3", {}, "Formula"), button, out);
-  }
-
-  private async files(): Promise<HTMLElement> {
-    const found = (await this.engine.ask({ kind: "list", path: RUN })) as { name: string; bytes: number }[];
-    const shown = found.filter(({ name }) => !name.startsWith(".") && !name.startsWith("checkpoint"));
-    const items = shown.map(({ name, bytes }) => {
-      const button = h("button", { type: "button", class: "file" }, `${name} (${sizeOf(bytes)})`);
-      button.addEventListener("click", async () => download(name, await this.engine.read(`${RUN}/${name}`)));
-      return h("li", {}, button);
-    });
-    return h("details", { class: "files", open: true }, h("summary", {}, "Files of the run, as the command leaves them"), h("ul", {}, ...items));
+    this.after.append(...(await results(this.engine, this.family, this.text.value, summary, this.figures, this.taken?.picture)));
   }
 
   private async copyLink(): Promise<void> {
-    const hash = await fragment({ tab: this.family.id, experiment: this.text.value });
-    if (hash === null) return this.fail("The experiment is too long for a link.");
+    const files = this.withData.checked ? this.taken?.files : undefined;
+    const hash = await fragment({ tab: this.family.id, experiment: this.text.value, ...(files ? { files } : {}) });
+    if (hash === null) return this.fail(files ? "The experiment and the data are too long for a link." : "The experiment is too long for a link.");
     history.replaceState(null, "", hash);
+    const holds = files ? "It holds the experiment and your data." : "It holds the experiment, and no data of yours.";
     try {
       await navigator.clipboard.writeText(location.href);
-      this.say("The link is copied. It holds the experiment, and no data of yours.");
+      this.say(`The link is copied. ${holds}`);
     } catch {
-      this.say("The address above is the link. It holds the experiment, and no data of yours.");
+      this.say(`The address above is the link. ${holds}`);
     }
   }
 }
 
-function proven({ links, passed, checks }: Verification): string {
-  const failed = links.some((link) => link.verdict === "fail");
-  const rest = failed ? "SOME FAILED" : "the others could not be made on a model that is trained to the end";
-  const told = `${passed} of ${checks} checks of this model's gradients passed`;
-  return passed === checks ? `${told}.` : `${told}; ${rest}.`;
-}
-
-/** The name of the last column of a table. */
-function lastColumn(bytes: Uint8Array): string | undefined {
-  const line = new TextDecoder().decode(bytes.slice(0, 65536)).split(/\r?\n/, 1)[0] ?? "";
-  const names = line.split(/[,;\t]/);
-  return names.length > 1 ? names[names.length - 1]!.trim().replaceAll('"', "") : undefined;
+/** A figure of the library's in its box. */
+export function fill(box: HTMLElement, figure: Figure): void {
+  const caption = figure.caption === "" ? figure.title : `${figure.title}: ${figure.caption}`;
+  box.firstElementChild!.innerHTML = figure.html;
+  box.lastElementChild!.textContent = caption;
+  box.querySelector("img")?.setAttribute("alt", caption);
+  const svg = box.querySelector("svg");
+  svg?.setAttribute("role", "img");
+  svg?.setAttribute("aria-label", caption);
 }

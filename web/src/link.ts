@@ -2,34 +2,55 @@
 
 /** Fragments above this are not followed and not made: browsers and chats cut longer ones. */
 const LIMIT = 16_000;
+/** What a fragment may become when it is inflated: a small one can hold a great many zeros. */
+const INFLATED = 1 << 20;
 
 export interface State {
   tab: string;
   experiment: string;
+  /** Files of the visitor's own, as text, where that was asked for. */
+  files?: Record<string, string>;
 }
 
 async function through(bytes: Uint8Array, stream: CompressionStream | DecompressionStream): Promise<Uint8Array> {
   const piped = new Blob([bytes as BlobPart]).stream().pipeThrough(stream as ReadableWritablePair);
-  return new Uint8Array(await new Response(piped as ReadableStream).arrayBuffer());
+  const parts: Uint8Array[] = [];
+  let size = 0;
+  for (const reader = piped.getReader(); ; ) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    size += value.length;
+    if (size > INFLATED) throw new Error("too long");
+    parts.push(value);
+  }
+  return new Uint8Array(await new Blob(parts as BlobPart[]).arrayBuffer());
 }
 
 /** The fragment that holds an experiment, or null where it would be too long. */
-export async function fragment(state: State): Promise<string | null> {
-  const bytes = await through(new TextEncoder().encode(state.experiment), new CompressionStream("deflate-raw"));
-  const text = btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
-  const whole = `#${state.tab}/${text}`;
+export async function fragment({ tab, experiment, files }: State): Promise<string | null> {
+  const text = files ? JSON.stringify({ experiment, files }) : experiment;
+  if (text.length > INFLATED) return null;
+  const bytes = await through(new TextEncoder().encode(text), new CompressionStream("deflate-raw"));
+  if (bytes.length > LIMIT) return null;
+  const code = btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+  const whole = `#${tab}/${code}`;
   return whole.length <= LIMIT ? whole : null;
 }
 
 /** What a fragment says; an experiment only where it has one. */
-export async function parse(hash: string): Promise<{ tab: string; experiment?: string }> {
-  const [tab = "", text = ""] = hash.replace(/^#/, "").split("/", 2);
-  if (text === "") return { tab };
+export async function parse(hash: string): Promise<Partial<State> & { tab: string }> {
+  const [tab = "", code = ""] = hash.replace(/^#/, "").split("/", 2);
+  if (code === "") return { tab };
   if (hash.length > LIMIT) throw new Error(`the link is longer than ${LIMIT} characters`);
   try {
-    const plain = atob(text.replaceAll("-", "+").replaceAll("_", "/"));
+    const plain = atob(code.replaceAll("-", "+").replaceAll("_", "/"));
     const bytes = Uint8Array.from(plain, (c) => c.charCodeAt(0));
-    return { tab, experiment: new TextDecoder().decode(await through(bytes, new DecompressionStream("deflate-raw"))) };
+    const text = new TextDecoder().decode(await through(bytes, new DecompressionStream("deflate-raw")));
+    if (!text.startsWith("{")) return { tab, experiment: text };
+    const { experiment, files } = JSON.parse(text) as { experiment: unknown; files: unknown };
+    const isText = (value: unknown): value is string => typeof value === "string";
+    if (!isText(experiment) || typeof files !== "object" || files === null || !Object.values(files).every(isText)) throw new Error("not a state");
+    return { tab, experiment, files: files as Record<string, string> };
   } catch {
     throw new Error("the link is damaged; a part of it may be missing");
   }

@@ -5,6 +5,7 @@ export type ToWorker = { id: number } & (
   | { kind: "read"; path: string }
   | { kind: "list"; path: string }
   | { kind: "remove"; path: string }
+  | { kind: "copy"; path: string; to: string }
   | { kind: "flag"; flag: SharedArrayBuffer }
 );
 
@@ -16,13 +17,22 @@ export type Answer =
   | { kind: "done"; id: number; ok: unknown }
   | { kind: "failed"; id: number; error: string };
 
+/** A mistake in the gradients, on purpose. */
+export interface Mistake {
+  words: string;
+  /** In the fast kernels alone: the reference stays right. */
+  only_f32: boolean;
+}
+
 /** What the engine does (web/engine/src/lib.rs). */
 export type Request =
   | { do: "about" }
-  | { do: "train"; experiment: string; folder?: string; view?: number; verify?: boolean }
-  | { do: "draft"; path: string; target?: string; kan?: boolean }
+  | { do: "train"; experiment: string; folder?: string; view?: number; verify?: boolean; mistake?: Mistake }
+  | { do: "mistakes"; experiment: string }
+  | { do: "check"; run: string; mistake?: Mistake }
+  | { do: "draft"; path: string; target?: string; kan?: boolean; labels?: string; links?: boolean }
   | { do: "run"; run: string; inputs?: string[]; out?: string }
-  | { do: "explain"; run: string }
+  | { do: "explain"; run: string; prune?: number }
   | { do: "export"; run: string; format?: string; onnx?: boolean }
   | { do: "play"; circuit: string; size: [number, number]; start: string; fire_rate?: number; seed?: number }
   | { do: "steps"; count: number }
@@ -54,6 +64,8 @@ export interface Link {
 export interface Verification {
   checks: number;
   passed: number;
+  failed: number;
+  unchecked: number;
   links: Link[];
 }
 
@@ -62,7 +74,7 @@ export type EngineEvent =
   | { kind: "start"; more: { params: number; step: number; steps: number } }
   | { kind: "step"; more: { step: number; loss: number | null } }
   | { kind: "epoch"; more: Epoch }
-  | { kind: "view"; more: Figure[] }
+  | { kind: "view" | "figures"; more: Figure[] }
   | { kind: "note" | "warning" | "picture"; more: { text: string } }
   | { kind: "verified"; more: Verification }
   | { kind: "saved" | "skipped" | "stopped_early"; more: unknown };

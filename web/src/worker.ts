@@ -9,6 +9,8 @@ interface Engine {
   answer(): number;
 }
 
+declare const self: DedicatedWorkerGlobalScope;
+
 /** Built, this file stands in a folder beside the engines. */
 const HERE = import.meta.url;
 
@@ -28,7 +30,8 @@ const VECTORS = new Uint8Array([
 ]);
 
 async function load(): Promise<Engine> {
-  const kind = WebAssembly.validate(VECTORS) ? "simd128" : "scalar";
+  // A page may ask for the one without vectors by the worker's name.
+  const kind = self.name !== "scalar" && WebAssembly.validate(VECTORS) ? "simd128" : "scalar";
   const response = await fetch(new URL(`../engine-${kind}.wasm`, HERE));
   if (!response.ok) throw new Error(`engine-${kind}.wasm: the server answered ${response.status}`);
   const silent = (line: string) => console.debug(line);
@@ -64,11 +67,17 @@ async function serve(message: ToWorker): Promise<Answer> {
       case "remove":
         remove(message.path);
         return { kind: "done", id, ok: null };
+      case "copy":
+        copy(message.path, message.to);
+        return { kind: "done", id, ok: null };
       case "call":
         return { kind: "done", id, ok: call(await loading, message.request) };
     }
   } catch (error) {
-    return { kind: "failed", id, error: error instanceof Error ? error.message : String(error) };
+    const told = error instanceof Error ? error.message : String(error);
+    // A trap leaves the engine in the middle of something: it can't be called again.
+    if (error instanceof WebAssembly.RuntimeError || error instanceof RangeError) return { kind: "broken", error: told };
+    return { kind: "failed", id, error: told };
   }
 }
 
@@ -96,6 +105,13 @@ function place(path: string): [Map<string, Inode>, string] {
 }
 
 function write(path: string, bytes: Uint8Array): void {
+  const parts = path.split("/").filter((part) => part !== "");
+  let inside = files.dir.contents;
+  for (const part of parts.slice(0, -1)) {
+    if (!inside.has(part)) inside.set(part, new Directory([]));
+    const inner = inside.get(part);
+    if (inner instanceof Directory) inside = inner.contents;
+  }
   const [folder, name] = place(path);
   folder.set(name, new File(bytes));
 }
@@ -118,6 +134,16 @@ function list(path: string): { name: string; bytes: number }[] {
 function remove(path: string): void {
   const [folder, name] = place(path);
   folder.delete(name);
+}
+
+/** A folder's files in another, which is made anew. */
+function copy(path: string, to: string): void {
+  const [from, name] = place(path);
+  const inner = from.get(name);
+  if (!(inner instanceof Directory)) throw new Error(`${path}: there is no such folder`);
+  const copied = [...inner.contents].flatMap(([name, inode]): [string, Inode][] => (inode instanceof File ? [[name, new File(inode.data.slice())]] : []));
+  const [folder, last] = place(to);
+  folder.set(last, new Directory(copied));
 }
 
 // One after the other: the engine has one thread.

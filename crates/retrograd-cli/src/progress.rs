@@ -232,7 +232,7 @@ impl Observer for Progress {
                     bar.set_message(picture.to_string());
                 }
             }
-            Event::Saved(_) | Event::View(_) => {}
+            Event::Saved(_) | Event::View(_) | Event::Figures(_) => {}
             Event::SaveFailed(error) => {
                 self.warn(&format!("{error}; the run goes on and tries again"));
             }

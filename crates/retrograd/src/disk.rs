@@ -84,6 +84,20 @@ fn plain(error: io::Error) -> io::Error {
     }
 }
 
+/// The folder of files that nobody else should see. WASI has none and can't be asked for it; the files of its host
+/// are in memory.
+pub(crate) fn passing_folder() -> PathBuf {
+    match cfg!(target_os = "wasi") {
+        true => "/".into(),
+        false => std::env::temp_dir(),
+    }
+}
+
+/// A file without a name, which is gone when it is closed.
+pub(crate) fn unnamed_file() -> io::Result<File> {
+    tempfile::tempfile_in(passing_folder())
+}
+
 /// A file that appears under its name when it is finished, or not at all.
 #[derive(Debug)]
 pub(crate) struct NewFile {

@@ -226,6 +226,8 @@ pub struct RunOptions {
     pub force: bool,
     /// Tables: columns of the input that stand before the predictions.
     pub keep: Vec<String>,
+    /// KANs: edges below this share of the largest of their layer are taken out first.
+    pub prune: Option<f64>,
     /// Images: what every input should look like.
     pub reference: Vec<PathBuf>,
     /// Images: the inputs are odd and even halves, alternately.

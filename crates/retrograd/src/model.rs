@@ -14,7 +14,7 @@ use std::ops::Range;
 use crate::group::Segments;
 use crate::rng::Key;
 use crate::train::{Accelerator, Placement, Start};
-use crate::verify::{Cpu, Device, On};
+use crate::verify::{Cpu, Device, Mistake, On};
 use crate::{Error, Layout, Result, Scalar};
 
 /// Which kernels to run. They compute the same; only f32 has fast ones.
@@ -421,6 +421,17 @@ pub trait Model: Send + Sync {
             Some(tensor) => format!("the layer of {:?}", tensor.name),
             None => "the model".into(),
         }
+    }
+
+    /// The mistakes that can be put into this model's gradients, in words: to see what they do to a training,
+    /// and which check sees them.
+    fn mistakes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Puts one of them in. An error where the model has none of these words.
+    fn make_mistake(&mut self, mistake: &Mistake) -> Result<()> {
+        Err(mistake.unknown())
     }
 
     /// Called after a training step with its tape, to let running statistics follow.

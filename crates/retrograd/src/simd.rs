@@ -18,7 +18,10 @@ mod level;
 pub use fused::Fused;
 pub use level::{InstructionSet, asked, instruction_set, level, on};
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(
+    target_arch = "x86_64",
+    all(target_arch = "wasm32", target_feature = "simd128")
+))]
 pub use fearless_simd::Level;
 pub use fearless_simd::{Simd, f32x8, f32x16, f64x8, mask32x16, prelude, u32x16};
 
@@ -58,7 +61,10 @@ macro_rules! dispatch {
     }};
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(
+    target_arch = "x86_64",
+    all(target_arch = "wasm32", target_feature = "simd128")
+))]
 macro_rules! with_level {
     ($token:ident, $simd:pat => $op:expr) => {
         fearless_simd::Simd::vectorize(
@@ -72,10 +78,27 @@ macro_rules! with_level {
     };
 }
 
-#[cfg(target_arch = "x86_64")]
+/// An engine with vectors is loaded by browsers that have them, and those that have none load another: kernels
+/// without vectors, which are the largest, would only be downloaded.
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+macro_rules! dispatch {
+    ($level:expr, $simd:pat => $op:expr) => {{
+        let level: $crate::simd::Level = $level;
+        let simd = level.as_wasm_simd128().expect("built for vectors");
+        $crate::simd::with_level!(simd, $simd => $op)
+    }};
+}
+
+#[cfg(any(
+    target_arch = "x86_64",
+    all(target_arch = "wasm32", target_feature = "simd128")
+))]
 pub(crate) use {dispatch, with_level};
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(
+    target_arch = "x86_64",
+    all(target_arch = "wasm32", target_feature = "simd128")
+)))]
 pub(crate) use fearless_simd::dispatch;
 
 /// Lanes of the vectors used everywhere.

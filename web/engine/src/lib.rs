@@ -21,6 +21,7 @@ use retrograd::logic::evaluate::Player;
 use retrograd::logic::patterns::StartState;
 use retrograd::rng::Key;
 use retrograd::train::{Event, Experiment, Observer, Session, experiment_of};
+use retrograd::verify::Mistake;
 use retrograd::{Error, Family, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -87,15 +88,15 @@ enum Request {
     /// What this is.
     About,
     /// Trains an experiment, in a folder or without files.
-    Train {
-        experiment: String,
+    Train(Train),
+    /// The mistakes that can be put into the gradients of an experiment's model, in words.
+    Mistakes { experiment: String },
+    /// Checks the gradients of a finished run's model once more, with a mistake or without. Its report is
+    /// written anew: with a mistake, a copy of the run should be given.
+    Check {
+        run: PathBuf,
         #[serde(default)]
-        folder: Option<PathBuf>,
-        /// Milliseconds between two views of the state; none are drawn without it.
-        #[serde(default)]
-        view: Option<u64>,
-        #[serde(default)]
-        verify: bool,
+        mistake: Option<Wrong>,
     },
     /// The milliseconds of a step of one of the command's workloads; without a name, their names.
     Bench {
@@ -112,6 +113,11 @@ enum Request {
         target: Option<String>,
         #[serde(default)]
         kan: bool,
+        /// Graphs: a class per node, or which nodes are linked.
+        #[serde(default)]
+        labels: Option<PathBuf>,
+        #[serde(default)]
+        links: bool,
     },
     /// What a trained model says about files.
     Run {
@@ -121,8 +127,12 @@ enum Request {
         #[serde(default)]
         out: Option<PathBuf>,
     },
-    /// A trained KAN as a formula.
-    Explain { run: PathBuf },
+    /// A trained KAN as a formula; edges below a share of the largest of their layer taken out first.
+    Explain {
+        run: PathBuf,
+        #[serde(default)]
+        prune: Option<f64>,
+    },
     /// A trained model in another form.
     Export {
         run: PathBuf,
@@ -152,6 +162,31 @@ enum Request {
     },
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Train {
+    experiment: String,
+    #[serde(default)]
+    folder: Option<PathBuf>,
+    /// Milliseconds between two views of the state; none are drawn without it.
+    #[serde(default)]
+    view: Option<u64>,
+    #[serde(default)]
+    verify: bool,
+    #[serde(default)]
+    mistake: Option<Wrong>,
+}
+
+/// A mistake in gradients, on purpose.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wrong {
+    words: String,
+    /// In the fast kernels alone: the reference stays right.
+    #[serde(default)]
+    only_f32: bool,
+}
+
 fn every() -> f64 {
     1.0
 }
@@ -164,17 +199,27 @@ impl Request {
                 "simd": retrograd::command::instruction_set().to_string(),
                 "families": retrograd::FAMILIES.iter().map(|f| f.name).collect::<Vec<_>>(),
             })),
-            Request::Train {
-                experiment,
-                folder,
-                view,
-                verify,
-            } => train(&experiment, folder, view, verify),
+            Request::Train(asked) => train(asked),
+            Request::Mistakes { experiment } => mistakes(&experiment),
+            Request::Check { run, mistake } => check(run, mistake),
             Request::Bench {
                 workload,
                 experiment,
             } => bench(workload.as_deref(), experiment.as_deref()),
-            Request::Draft { path, target, kan } => draft_for(path, target, kan),
+            Request::Draft {
+                path,
+                target,
+                kan,
+                labels,
+                links,
+            } => draft_for(InitOptions {
+                data: path,
+                target,
+                kan,
+                labels,
+                links,
+                ..InitOptions::default()
+            }),
             Request::Run { run, inputs, out } => {
                 lines(&run.clone(), |family, experiment, lines| {
                     let options = RunOptions {
@@ -188,9 +233,10 @@ impl Request {
                     family.run(experiment, &options, lines)
                 })
             }
-            Request::Explain { run } => lines(&run.clone(), |family, experiment, lines| {
+            Request::Explain { run, prune } => lines(&run.clone(), |family, experiment, lines| {
                 let options = RunOptions {
                     run,
+                    prune,
                     force: true,
                     ..RunOptions::default()
                 };
@@ -250,14 +296,8 @@ fn bench(workload: Option<&str>, experiment: Option<&str>) -> Result<Value> {
     Ok(json!({ "median": milliseconds(median), "min": milliseconds(min) }))
 }
 
-fn draft_for(data: PathBuf, target: Option<String>, kan: bool) -> Result<Value> {
-    let place = Place::new(&data, None)?;
-    let options = InitOptions {
-        data,
-        target,
-        kan,
-        ..InitOptions::default()
-    };
+fn draft_for(options: InitOptions) -> Result<Value> {
+    let place = Place::new(&options.data, None)?;
     let draft = draft::draft(&options, &place)?;
     let findings = draft.findings.iter();
     Ok(json!({
@@ -362,24 +402,35 @@ impl Observer for Teller<'_> {
     }
 }
 
-fn train(text: &str, folder: Option<PathBuf>, view: Option<u64>, verify: bool) -> Result<Value> {
-    let mut experiment = Experiment::parse(text, "the experiment")?;
+impl<'a> Teller<'a> {
+    fn new(stop: &'a AtomicBool, view: Option<u64>) -> Self {
+        Teller {
+            stop,
+            view: view.map(Duration::from_millis),
+            viewed: None,
+            stepped: None,
+            metrics: String::new(),
+        }
+    }
+}
+
+/// Runs a session of an experiment whose files are the host's.
+fn run(
+    mut experiment: Experiment,
+    mistake: Option<Wrong>,
+    view: Option<u64>,
+    place: impl FnOnce(Session<'_>) -> Session<'_>,
+) -> Result<Value> {
     experiment.folder = Some("/".into());
     let family = Family::find(experiment.family())?;
     let stop = AtomicBool::new(false);
-    let mut teller = Teller {
-        stop: &stop,
-        view: view.map(Duration::from_millis),
-        viewed: None,
-        stepped: None,
-        metrics: String::new(),
-    };
-    let session = Session::new(experiment).verified(verify);
-    let session = match folder {
-        Some(folder) => session.in_folder(folder),
-        None => session,
-    };
-    let mut session = session.observed_by(&mut teller).stopped_by(&stop);
+    let mut teller = Teller::new(&stop, view);
+    let mut session = place(Session::new(experiment))
+        .observed_by(&mut teller)
+        .stopped_by(&stop);
+    if let Some(Wrong { words, only_f32 }) = mistake {
+        session = session.with_mistake(Mistake { words, only_f32 });
+    }
     let summary = family.train(&mut session)?;
     drop(session);
     Ok(json!({
@@ -388,4 +439,33 @@ fn train(text: &str, folder: Option<PathBuf>, view: Option<u64>, verify: bool) -
         "stopped": stop.load(Ordering::SeqCst),
         "simd": retrograd::command::instruction_set().to_string(),
     }))
+}
+
+fn train(asked: Train) -> Result<Value> {
+    let experiment = Experiment::parse(&asked.experiment, "the experiment")?;
+    run(experiment, asked.mistake, asked.view, |session| {
+        let session = session.verified(asked.verify);
+        match asked.folder {
+            Some(folder) => session.in_folder(folder),
+            None => session,
+        }
+    })
+}
+
+fn check(folder: PathBuf, mistake: Option<Wrong>) -> Result<Value> {
+    let experiment = experiment_of(&folder)?;
+    run(experiment, mistake, None, |session| {
+        session.resuming(folder).verified(true).reported(false)
+    })
+}
+
+fn mistakes(text: &str) -> Result<Value> {
+    let mut experiment = Experiment::parse(text, "the experiment")?;
+    experiment.folder = Some("/".into());
+    let family = Family::find(experiment.family())?;
+    let mut all = Vec::new();
+    let mut session = Session::new(experiment).mistakes_into(&mut all);
+    family.train(&mut session)?;
+    drop(session);
+    Ok(json!(all))
 }

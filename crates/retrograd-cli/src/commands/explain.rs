@@ -26,6 +26,10 @@ pub struct ExplainArgs {
     /// The folder for formula.txt and explained.svg; the run's by default.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+    /// Takes out edges whose importance is below this share of the largest of their layer, before functions
+    /// are looked for.
+    #[arg(long, value_name = "SHARE")]
+    prune: Option<f64>,
     #[command(flatten)]
     threads: super::Threads,
 }
@@ -36,6 +40,7 @@ pub fn run(args: ExplainArgs) -> Result {
     let options = RunOptions {
         run: args.run,
         out: args.out,
+        prune: args.prune,
         ..RunOptions::default()
     };
     let explain = || family.explain(&experiment, &options, &mut Terminal::default());

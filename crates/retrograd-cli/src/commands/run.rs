@@ -82,6 +82,7 @@ pub fn run(args: RunArgs) -> Result {
         out: args.out,
         force: args.force,
         keep: args.keep,
+        prune: None,
         reference: args.reference,
         halves: args.halves,
         bin: args.bin.map(|bin| bin as usize),

@@ -7,9 +7,10 @@ use std::fmt::Write;
 use super::structure::Graph;
 use crate::rng::Key;
 
-/// Colours of classes, distinct in light and dark.
+/// Colours of classes, distinct in light and dark, and to the colour-blind: those of Okabe and Ito, and of
+/// Tol, that a white number can be read on.
 const COLOURS: [&str; 8] = [
-    "#3b82f6", "#ef4444", "#10b981", "#f59e0b", "#8b5cf6", "#ec4899", "#14b8a6", "#84cc16",
+    "#0072b2", "#d55e00", "#009e73", "#aa4499", "#e69f00", "#56b4e9", "#882255", "#999933",
 ];
 
 /// The colour of a class.

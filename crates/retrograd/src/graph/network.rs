@@ -8,6 +8,7 @@ use crate::layer::{AnyLayer, LayerSpec};
 use crate::plan::{
     Input, Layers, Place, Plan, Request, RowsOf, Tape, Value, new_id, set_buffer, wrap_layer,
 };
+use crate::verify::mutants::{LayerMistakes, Mistake};
 use crate::verify::{Bundle, Case, FromBundle};
 #[cfg(feature = "gpu")]
 use crate::verify::{Device, On};
@@ -275,6 +276,25 @@ impl Model for GraphNetwork {
     #[cfg(feature = "gpu")]
     fn verifier(&self, on: On) -> Result<Option<Box<dyn Device<Self>>>> {
         crate::gpu::GpuVerifier::on(on).map(Some)
+    }
+
+    fn mistakes(&self) -> Vec<String> {
+        LayerMistakes::of(&self.places, &self.spec.layers).words()
+    }
+
+    fn make_mistake(&mut self, mistake: &Mistake) -> Result<()> {
+        let all = LayerMistakes::of(&self.places, &self.spec.layers);
+        let (layer, mutation) = all.find(mistake)?;
+        let before = match layer.checked_sub(1) {
+            Some(before) => self.places[before].shape.clone(),
+            None => self.spec.features.into_iter().collect(),
+        };
+        let shapes = [before, self.places[layer].shape.clone()];
+        wrap_layer(&mut self.places, layer, |inner| {
+            mutation.wrap(inner, shapes, mistake.only_f32)
+        });
+        self.id = new_id();
+        Ok(())
     }
 
     fn init(&self, seed: u64) -> Vec<f32> {

@@ -29,9 +29,9 @@ impl<'a> Layers<'a> {
     pub fn new(network: &'a Network) -> Result<Self> {
         let mut at = Vec::new();
         for (n, place) in network.places.iter().enumerate() {
-            if place.layer.downcast::<Kan>().is_some() {
+            if place.layer.shows::<Kan>().is_some() {
                 at.push(n);
-            } else if n > 0 || place.layer.downcast::<Normalize>().is_none() {
+            } else if n > 0 || place.layer.shows::<Normalize>().is_none() {
                 return Err(Error::invalid(
                     format!("layers[{n}]"),
                     network.spec().layers[n].kind(),
@@ -68,7 +68,7 @@ impl<'a> Layers<'a> {
 
     pub(crate) fn kan(&self, layer: usize) -> &'a Kan {
         let place = &self.network.places[self.at[layer]];
-        place.layer.downcast().expect("a KAN layer at each place")
+        place.layer.shows().expect("a KAN layer at each place")
     }
 
     /// Where spline and base weights and bias of a layer are stored.

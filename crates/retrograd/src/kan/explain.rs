@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use super::plot::{Names, plot_named};
+use super::prune::prune;
 use super::{PlotOptions, SymbolicNetwork, SymbolicOptions};
 use crate::data::prepare::{Encoding, Inputs, TargetRule};
 use crate::data::{Preparation, write_whole};
@@ -28,8 +29,19 @@ pub(crate) fn explain(
         let problem = "the run has no table: needs one that learnt from columns";
         return Err(Error::refused("explain", problem));
     };
-    let network = task.model();
     let x = task.training_inputs(ROWS);
+    let pruned = options
+        .prune
+        .map(|least| prune(task.model(), params, &x, least));
+    let pruned = pruned.transpose()?;
+    let (network, params) = match &pruned {
+        Some(pruned) => {
+            let count = pruned.masked.edges().len();
+            console.value("pruned", &format!("{count} edges"));
+            (&pruned.network, &*pruned.params)
+        }
+        None => (task.model(), params),
+    };
     let not_kan = |_| {
         let problem = "a layer is none of a KAN, and has no functions to name; retrograd init TABLE \
                        --target COLUMN --kan writes an experiment of KAN layers";

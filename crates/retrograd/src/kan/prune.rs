@@ -171,7 +171,7 @@ fn select_nodes(
     let mut new = Network::new(&spec)?;
     let all = |n: usize| (0..n).collect::<Vec<usize>>();
     for (at, place) in network.places.iter().enumerate() {
-        let Some(kan) = place.layer.downcast::<Kan>() else {
+        let Some(kan) = place.layer.shows::<Kan>() else {
             continue;
         };
         let layer = layers

@@ -282,6 +282,11 @@ pub(crate) trait Describe {
         self.tensors().iter().all(Option::is_none)
     }
 
+    /// The layer that this one only wraps.
+    fn inner(&self) -> Option<&dyn AnyLayer> {
+        None
+    }
+
     /// Lets running statistics follow a training step.
     fn absorb(&mut self, saved: &Saved<f32>, samples: usize) {
         let _ = (saved, samples);
@@ -315,6 +320,12 @@ impl dyn AnyLayer {
     pub fn downcast<L: Any>(&self) -> Option<&L> {
         let any: &dyn Any = self;
         any.downcast_ref()
+    }
+
+    /// The same where it may be wrapped: for what shows a layer's numbers, not for what computes with them.
+    pub fn shows<L: Any>(&self) -> Option<&L> {
+        self.downcast()
+            .or_else(|| self.inner().and_then(|inner| inner.downcast()))
     }
 }
 

@@ -7,6 +7,7 @@ use crate::model::{Buffer, Grads, Kernels, Pass};
 use crate::rng::Key;
 use crate::rng::jax::JaxKey;
 use crate::scalar::cast;
+use crate::verify::mutants::{GradientMistake, Mistake};
 use crate::{Error, Layout, Model, Result, Scalar};
 
 /// A differentiable-logic cellular automaton.
@@ -23,6 +24,8 @@ pub struct LogicCa {
     pub(super) plan: fast::GatePlan,
     /// Whether the reference may use threads too. The results are the same.
     pub parallel: bool,
+    /// What is wrong with its gradients on purpose.
+    mistake: Option<GradientMistake>,
     /// Made for a device when it is first put on one.
     #[cfg(feature = "gpu")]
     pub(super) on_device: crate::gpu::OnDevice,
@@ -166,6 +169,7 @@ impl LogicCa {
             spec,
             layout,
             parallel: true,
+            mistake: None,
             #[cfg(feature = "gpu")]
             on_device: Default::default(),
         };
@@ -179,6 +183,7 @@ impl LogicCa {
         *self = LogicCa {
             layout: frozen,
             parallel: self.parallel,
+            mistake: self.mistake.clone(),
             ..Self::wired(self.spec.clone(), seed)?
         };
         Ok(())
@@ -238,6 +243,58 @@ impl LogicCa {
         p.resize(params.len(), T::ZERO);
         for (logits, p) in params.chunks_exact(GATES).zip(p.chunks_exact_mut(GATES)) {
             p[super::gates::hardest(logits) as usize] = T::ONE;
+        }
+    }
+
+    /// The gradients as they are.
+    fn right_backward<T: Scalar>(
+        &self,
+        params: &[T],
+        input: &LogicBatch<T>,
+        pass: &Pass,
+        tape: &mut LogicTape<T>,
+        d_output: &[T],
+        grads: Grads<'_, T>,
+    ) {
+        let Grads {
+            params: d_params,
+            input: d_input,
+            accumulate,
+        } = grads;
+        if pass.kernels == Kernels::Fast
+            && let (Some(_), Some(state), Some(d_output)) =
+                (T::f32s(params), T::f32s(&input.state), T::f32s(d_output))
+        {
+            let batch = fast::Grids::of(input, state);
+            let d_params = d_params.map(|d| T::f32s_mut(d).expect("one scalar"));
+            let d_input = d_input.map(|d| T::f32s_mut(d).expect("one scalar"));
+            fast::backward(
+                self,
+                &batch,
+                &mut tape.fast,
+                d_output,
+                d_params,
+                accumulate,
+                d_input,
+            );
+            return;
+        }
+        let d_state = reference::backward(self, input, &mut tape.reference, d_output);
+        if let Some(d_params) = d_params {
+            if !accumulate {
+                d_params.fill(T::ZERO);
+            }
+            let tape = &tape.reference;
+            for range in self.layout.trainable() {
+                for first in range.step_by(GATES) {
+                    let gate = first..first + GATES;
+                    let (p, h) = (&tape.p[gate.clone()], &tape.h[gate.clone()]);
+                    reference::add_logit_gradient(p, h, &mut d_params[gate]);
+                }
+            }
+        }
+        if let Some(d_input) = d_input {
+            d_input.copy_from_slice(&d_state);
         }
     }
 }
@@ -324,46 +381,24 @@ impl Model for LogicCa {
         d_output: &[T],
         grads: Grads<'_, T>,
     ) {
-        let Grads {
-            params: d_params,
-            input: d_input,
-            accumulate,
-        } = grads;
-        if pass.kernels == Kernels::Fast
-            && let (Some(_), Some(state), Some(d_output)) =
-                (T::f32s(params), T::f32s(&input.state), T::f32s(d_output))
-        {
-            let batch = fast::Grids::of(input, state);
-            let d_params = d_params.map(|d| T::f32s_mut(d).expect("one scalar"));
-            let d_input = d_input.map(|d| T::f32s_mut(d).expect("one scalar"));
-            fast::backward(
-                self,
-                &batch,
-                &mut tape.fast,
-                d_output,
-                d_params,
-                accumulate,
-                d_input,
-            );
-            return;
-        }
-        let d_state = reference::backward(self, input, &mut tape.reference, d_output);
-        if let Some(d_params) = d_params {
-            if !accumulate {
-                d_params.fill(T::ZERO);
-            }
-            let tape = &tape.reference;
-            for range in self.layout.trainable() {
-                for first in range.step_by(GATES) {
-                    let gate = first..first + GATES;
-                    let (p, h) = (&tape.p[gate.clone()], &tape.h[gate.clone()]);
-                    reference::add_logit_gradient(p, h, &mut d_params[gate]);
-                }
+        match &self.mistake {
+            None => self.right_backward(params, input, pass, tape, d_output, grads),
+            Some(mistake) => {
+                let right = |d_output: &[T], grads: Grads<'_, T>| {
+                    self.right_backward(params, input, pass, tape, d_output, grads);
+                };
+                mistake.around(&self.layout, input.batch, d_output, grads, right);
             }
         }
-        if let Some(d_input) = d_input {
-            d_input.copy_from_slice(&d_state);
-        }
+    }
+
+    fn mistakes(&self) -> Vec<String> {
+        GradientMistake::words(&self.layout)
+    }
+
+    fn make_mistake(&mut self, mistake: &Mistake) -> Result<()> {
+        self.mistake = Some(GradientMistake::find(&self.layout, mistake)?);
+        Ok(())
     }
 
     /// `gate_penalty` times the gates that do something: every gate counts with its chance to.

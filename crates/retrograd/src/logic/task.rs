@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::evaluate::{Player, evaluations};
-use super::gates::{GATES, NAMES, hardest};
+use super::gates::{GATES, NAMES, activity, hardest};
 use super::hard::{Program, active_gates, gate_counts};
 use super::history::History;
 use super::memory::demand;
@@ -227,6 +227,20 @@ impl LogicTask {
             }
         }
         Ok(film)
+    }
+
+    /// The gates as they decide: a pixel a gate, dark where it computes something and light where it passes
+    /// an input on, as all do in the beginning.
+    fn decided(&self, params: &[f32]) -> Result<Figure> {
+        const WIDTH: usize = 32;
+        let gates = params.chunks_exact(GATES);
+        let mut shares: Vec<f32> = gates.map(|logits| activity(logits, None)).collect();
+        let (all, decided) = (shares.len(), active_gates(params));
+        let open = shares.iter().filter(|&&s| s > 0.1 && s < 0.9).count();
+        let caption = format!("{decided} of {all} compute something, {open} are undecided");
+        let height = all.div_ceil(WIDTH);
+        shares.resize(height * WIDTH, 0.0);
+        view::grid("gates", &caption, [height, WIDTH], 1, 1, &shares)
     }
 }
 
@@ -495,6 +509,7 @@ impl Task for LogicTask {
             view::grid("soft", "what is trained", size, spec.channels, read, soft)?,
             view::grid("hard", "the circuit", size, spec.channels, read, &hard)?,
             view::grid("target", "what it should be", size, read, read, goal)?,
+            self.decided(params)?,
         ])
     }
 

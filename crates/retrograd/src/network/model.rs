@@ -8,8 +8,10 @@ use crate::layer::kan::Kan;
 use crate::layer::spec::{Given, build, check_size};
 use crate::model::check_backward;
 use crate::plan::{
-    Input, Layers, Place, Plan, Request, RowsOf, Tape, Value, new_id, set_buffer, wrap_layer,
+    Input, Layers, Place, Plan, Request, RowsOf, Tape, Value, before, new_id, set_buffer,
+    wrap_layer,
 };
+use crate::verify::mutants::{LayerMistakes, Mistake};
 use crate::verify::{Bundle, Case, FromBundle};
 #[cfg(feature = "gpu")]
 use crate::verify::{Device, On};
@@ -210,7 +212,7 @@ impl Network {
         };
         for (layer, place) in self.places.iter().enumerate() {
             let inside = |slot: usize| range.contains(&place.tensors[slot].start);
-            if let Some(kan) = place.layer.downcast::<Kan>()
+            if let Some(kan) = place.layer.shows::<Kan>()
                 && (inside(0) || inside(1))
             {
                 let [spline_weight, base_weight, ..] = self.layers().params_of(layer, params);
@@ -352,7 +354,7 @@ impl Model for Network {
         pattern: &mut Vec<u32>,
     ) {
         for (layer, place) in self.places.iter().enumerate() {
-            if self.spec.sparsity.is_some() && place.layer.downcast::<Kan>().is_some() {
+            if self.spec.sparsity.is_some() && place.layer.shows::<Kan>().is_some() {
                 // The penalty has a kink where a weight is 0.
                 let [spline_weight, base_weight, ..] = self.layers().params_of(layer, params);
                 let weights = spline_weight.iter().chain(base_weight);
@@ -383,6 +385,21 @@ impl Model for Network {
     #[cfg(feature = "gpu")]
     fn verifier(&self, on: On) -> Result<Option<Box<dyn Device<Self>>>> {
         crate::gpu::GpuVerifier::on(on).map(Some)
+    }
+
+    fn mistakes(&self) -> Vec<String> {
+        LayerMistakes::of(&self.places, &self.spec.layers).words()
+    }
+
+    fn make_mistake(&mut self, mistake: &Mistake) -> Result<()> {
+        let all = LayerMistakes::of(&self.places, &self.spec.layers);
+        let (layer, mutation) = all.find(mistake)?;
+        let shapes = [before(layer), Value::Of(layer)].map(|value| self.shape_of(value).to_vec());
+        wrap_layer(&mut self.places, layer, |inner| {
+            mutation.wrap(inner, shapes, mistake.only_f32)
+        });
+        self.id = new_id();
+        Ok(())
     }
 
     fn absorb(&mut self, tape: &NetworkTape<f32>) {

@@ -43,7 +43,12 @@ impl InstructionSet {
 
     /// Those that this machine has, from the slowest to the best.
     pub fn available() -> impl DoubleEndedIterator<Item = InstructionSet> {
-        let compiled = |set: &InstructionSet| cfg!(not(one_level)) || *set == InstructionSet::Avx2;
+        let compiled = |set: &InstructionSet| match set {
+            InstructionSet::Avx2 => true,
+            // See `dispatch!`.
+            InstructionSet::Scalar if cfg!(target_feature = "simd128") => false,
+            _ => cfg!(not(one_level)),
+        };
         let sets = Self::ALL.into_iter().filter(compiled);
         sets.filter(|set| set.level().is_some())
     }

@@ -114,6 +114,8 @@ pub enum Event<'a> {
     Picture(&'a str),
     /// Figures of the current state, where [`Observer::views`].
     View(&'a [Figure]),
+    /// Figures of the model that was kept, as the report has them.
+    Figures(&'a [Figure]),
     /// A checkpoint was written.
     Saved(&'a Path),
     /// A checkpoint could not be written; the run goes on and tries again.
@@ -186,16 +188,8 @@ impl Event<'_> {
                 }),
             ),
             Event::Picture(text) => ("picture", json!({ "text": text })),
-            Event::View(figures) => {
-                let figures = figures.iter().map(|figure| {
-                    json!({
-                        "title": figure.title,
-                        "caption": figure.caption,
-                        "html": super::report::content(&figure.content),
-                    })
-                });
-                ("view", figures.collect())
-            }
+            Event::View(figures) => ("view", shown(figures)),
+            Event::Figures(figures) => ("figures", shown(figures)),
             Event::Saved(path) => ("saved", json!({ "path": path.display().to_string() })),
             Event::SaveFailed(error) => {
                 let text = format!("{error}; the run goes on and tries again");
@@ -215,6 +209,17 @@ impl Event<'_> {
             Event::LongStep | Event::Stepped | Event::Evaluating | Event::Finishing => return None,
         })
     }
+}
+
+fn shown(figures: &[Figure]) -> Value {
+    let figures = figures.iter().map(|figure| {
+        json!({
+            "title": figure.title,
+            "caption": figure.caption,
+            "html": super::report::content(&figure.content),
+        })
+    });
+    figures.collect()
 }
 
 /// Watches a run.

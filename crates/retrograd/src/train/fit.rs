@@ -26,6 +26,7 @@ use super::{
     Precision, Record, Start, Summary, Task, TensorFile, TrainSpec,
 };
 use crate::group::{Alone, Courier, Frame, Group, Tree, meet};
+use crate::verify::Mistake;
 use crate::{Buffer, Error, Model, Result};
 
 pub(super) struct Fit<'a, T: Task> {
@@ -71,6 +72,8 @@ pub(super) struct Fit<'a, T: Task> {
     last_save: Duration,
     /// Whether the trained model is verified.
     pub(super) verify: bool,
+    /// What is wrong with its gradients on purpose.
+    pub(super) mistake: Option<&'a Mistake>,
     /// Whether curves and report are drawn.
     pub(super) report: bool,
     /// Where the best parameters are left at the end.
@@ -138,6 +141,7 @@ impl<'a, T: Task> Fit<'a, T> {
             last_evaluation: None,
             last_save: Duration::ZERO,
             verify: false,
+            mistake: None,
             report: true,
             kept: None,
             added: Findings::default(),

@@ -9,6 +9,7 @@ use super::folder::RunFolder;
 use super::{Experiment, Findings, Observer, Placement, Quiet, Summary, Task, shards};
 use crate::clock::Instant;
 use crate::group::{Alone, Courier, Frame, Group, Tree, meet, with_courier};
+use crate::verify::Mistake;
 use crate::{Error, Model, Result, budget, simd};
 
 /// One run of an experiment.
@@ -25,6 +26,8 @@ pub struct Session<'a> {
     stop: Option<&'a AtomicBool>,
     observer: Option<&'a mut (dyn Observer + Send)>,
     plan: Option<&'a mut String>,
+    mistake: Option<Mistake>,
+    mistakes: Option<&'a mut Vec<String>>,
     kept: Option<&'a mut Vec<f32>>,
     added: Findings,
 }
@@ -51,6 +54,8 @@ impl<'a> Session<'a> {
             stop: None,
             observer: None,
             plan: None,
+            mistake: None,
+            mistakes: None,
             kept: None,
             added: Findings::default(),
         }
@@ -126,6 +131,18 @@ impl<'a> Session<'a> {
         self
     }
 
+    /// Trains, and verifies, with a mistake in the gradients: to see what it does, and that it is seen.
+    pub fn with_mistake(mut self, mistake: Mistake) -> Self {
+        self.mistake = Some(mistake);
+        self
+    }
+
+    /// Leaves the mistakes that the experiment's model can have here, instead of training.
+    pub fn mistakes_into(mut self, mistakes: &'a mut Vec<String>) -> Self {
+        self.mistakes = Some(mistakes);
+        self
+    }
+
     /// Leaves the best parameters here at the end (the last where nothing is measured). The task's
     /// model has the buffers that belong to them.
     pub fn kept_in(mut self, params: &'a mut Vec<f32>) -> Self {
@@ -181,6 +198,15 @@ impl<'a> Session<'a> {
         if let Some(plan) = self.plan.as_deref_mut() {
             *plan = task.model().plan_text();
             return Ok(Summary::default());
+        }
+        if let Some(mistakes) = self.mistakes.as_deref_mut() {
+            *mistakes = task.model().mistakes();
+            return Ok(Summary::default());
+        }
+        if let Some(mistake) = self.mistake.clone() {
+            task.model_mut().make_mistake(&mistake)?;
+            let note = "there is a mistake in this run's gradients, on purpose";
+            self.note(&format!("{note}: {}", mistake.words));
         }
         budget::allow(&task.demand(&self.experiment.train))?;
         self.place_by_time(task)?;
@@ -240,6 +266,7 @@ impl<'a> Session<'a> {
         fit.check_attempts()?;
         fit.share(shards, courier);
         fit.verify = self.verify;
+        fit.mistake = self.mistake.as_ref();
         fit.report = self.report;
         fit.kept = self.kept.as_deref_mut();
         fit.added = self.added.clone();

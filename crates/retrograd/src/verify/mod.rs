@@ -58,6 +58,7 @@ pub use families::{Against, Check, On, built_in, check_bundle};
 pub use function::{
     Backward, Forward, Function, Input, Reference, Round, RoundedBackward, RoundedForward, function,
 };
+pub use mutants::Mistake;
 pub use report::{
     Counts, Link, Report, Row, Verdict, Worst, compare, compare_some, largest, table,
 };

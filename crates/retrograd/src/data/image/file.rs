@@ -9,7 +9,7 @@ use super::{Format, Image, Rect, TiffTags};
 use crate::data::files::Cursor;
 use crate::data::mrc::MrcFile;
 use crate::data::npy;
-use crate::{Error, Result};
+use crate::{Error, Result, disk};
 
 /// An unnamed temporary file that holds the pixels of many decoded images.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Spool {
     /// Empty.
     pub fn new() -> Result<Arc<Self>> {
         let file =
-            tempfile::tempfile().map_err(Error::io(std::env::temp_dir(), "create a file in"))?;
+            disk::unnamed_file().map_err(Error::io(disk::passing_folder(), "create a file in"))?;
         Ok(Arc::new(Spool {
             file: Mutex::new(SpoolFile { file, end: 0 }),
         }))

@@ -85,7 +85,7 @@ impl MrcFile {
         let needed = header.total_bytes().expect("checked with the header");
         // The temporary file has the length of the whole, so that offsets are those of the format.
         // It grows with what is unpacked, whatever the header claims, and no further than that.
-        let mut unpacked = tempfile::tempfile().map_err(Error::io(path, "unpack"))?;
+        let mut unpacked = crate::disk::unnamed_file().map_err(Error::io(path, "unpack"))?;
         unpacked
             .write_all(&[0; HEADER_BYTES])
             .map_err(Error::io(path, "unpack"))?;

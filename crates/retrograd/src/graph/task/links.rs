@@ -17,6 +17,9 @@ use crate::rng::Key;
 use crate::train::{Content, Example, Figure, Findings, MeasuredOn, Metrics, Task, TrainSpec};
 use crate::{Batch, Error, Loss, Result, Target};
 
+/// Graphs up to this size are drawn as training goes.
+const DRAWN: usize = 400;
+
 /// Link prediction. Of the undirected edges 85 % are seen and trained on, 5 % validate and 10 %
 /// test; every step draws as many pairs without an edge.
 pub struct LinkTask {
@@ -188,6 +191,23 @@ impl Task for LinkTask {
 
     fn best_by(&self) -> (&'static str, bool) {
         ("validation_auc", false)
+    }
+
+    fn view(&mut self, _: &[f32]) -> Result<Vec<Figure>> {
+        // `evaluate` has just left the rows of these parameters.
+        let nodes = self.whole.nodes();
+        if nodes > DRAWN {
+            return Ok(Vec::new());
+        }
+        let (rows, width) = self.inference.embedding(&self.model);
+        let (places, all) = (draw::project(rows, width), vec![0; nodes]);
+        let svg = draw::drawing(&places, Some(&self.whole), &all, &all, &[]);
+        Ok(vec![Figure {
+            title: "The graph".into(),
+            caption: "nodes where training has put them: linked ones should point the same way"
+                .into(),
+            content: Content::Svg(svg),
+        }])
     }
 
     fn finish(&mut self, params: &[f32], run: &Path) -> Result<Findings> {

@@ -22,7 +22,8 @@ pub(crate) fn faults(own: &Activation) -> Vec<Mutation> {
         FaultKind::NoDerivative.into(),
         Mutation::new("derivative at the output", SlopeFault::AtOutput),
         Mutation::new("derivative twice", SlopeFault::Twice),
-        Mutation::new("derivative cut off beyond ±1", SlopeFault::Clamped),
+        // Values may stay below it.
+        Mutation::new("derivative cut off beyond ±1", SlopeFault::Clamped).in_small_models(),
     ];
     let others = [
         Activation::Relu,

@@ -31,8 +31,13 @@ pub(crate) fn faults(propagation: Propagation) -> Vec<Mutation> {
         "gradient along the edges, not against them",
     );
     let all = std::iter::once(reversed).chain(own);
-    all.map(|(fault, words)| Mutation::new(words, fault))
-        .collect()
+    all.map(|(fault, words)| match fault {
+        F::MissingDegree => Mutation::new(words, fault),
+        // Graphs whose edges go both ways don't notice the one, and the f32 kernels, which take the entries
+        // that the graph keeps, not the other.
+        _ => Mutation::new(words, fault).in_small_models(),
+    })
+    .collect()
 }
 
 impl<T: Scalar> Fault<T> for ConvolutionFault {

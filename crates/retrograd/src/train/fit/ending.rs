@@ -40,6 +40,7 @@ impl<T: Task> Fit<'_, T> {
         summary.verdict = self.task.verdict(&summary);
         let added = self.added.figures.iter().cloned();
         let figures: Vec<_> = added.chain(findings.figures).collect();
+        self.observer.event(Event::Figures(&figures));
         summary.more.extend(self.added.summary.clone());
         if self.verify {
             let verification = self.verification();
@@ -163,6 +164,9 @@ impl<T: Task> Fit<'_, T> {
             set_buffers(model, &self.best_buffers)?;
             for pattern in &self.spec.freeze {
                 model.layout_mut().freeze(pattern)?;
+            }
+            if let Some(mistake) = self.mistake {
+                model.make_mistake(mistake)?;
             }
         }
         let model = model.as_ref().unwrap_or(self.task.model());

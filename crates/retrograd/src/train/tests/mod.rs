@@ -8,6 +8,7 @@ mod failures;
 mod fused;
 mod groups;
 mod memory;
+mod mistakes;
 mod plain;
 #[cfg(feature = "gpu")]
 mod short;

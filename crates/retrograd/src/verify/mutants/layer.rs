@@ -43,6 +43,8 @@ impl Seat {
 /// A fault that can be put into a layer.
 pub(crate) struct Mutation {
     pub words: String,
+    /// Whether it spoils a training, too, whatever it trains on.
+    pub spoils_training: bool,
     wrap: Box<dyn Fn(Seat, bool) -> Box<dyn AnyLayer>>,
 }
 
@@ -61,7 +63,16 @@ impl Mutation {
         };
         Mutation {
             words: words.into(),
+            spoils_training: true,
             wrap: Box::new(wrap),
+        }
+    }
+
+    /// One that is for the verifier's small models: what is trained may not notice it.
+    pub fn in_small_models(self) -> Self {
+        Mutation {
+            spoils_training: false,
+            ..self
         }
     }
 
@@ -104,6 +115,9 @@ impl<F> Describe for Wrong<F> {
     }
     fn absorb(&mut self, saved: &Saved<f32>, samples: usize) {
         self.seat.inner.absorb(saved, samples);
+    }
+    fn inner(&self) -> Option<&dyn AnyLayer> {
+        Some(&*self.seat.inner)
     }
     fn reads_sparse(&self) -> bool {
         self.seat.inner.reads_sparse()

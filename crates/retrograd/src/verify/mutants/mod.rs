@@ -10,6 +10,7 @@
 //! A family adds faults of its own as models that are wrong ([`judge`]); [`ModelFault`]s apply to
 //! any model.
 
+mod chosen;
 mod layer;
 mod model;
 mod optimizer;
@@ -17,6 +18,8 @@ mod transform;
 
 use std::collections::BTreeSet;
 
+pub use chosen::Mistake;
+pub(crate) use chosen::{GradientMistake, LayerMistakes};
 pub(crate) use layer::{Fault, FaultKind, Mutation, Seat, general_faults, then_d_x};
 pub use model::{Faulty, ModelFault, model_faults};
 pub use optimizer::optimizer_mutants;

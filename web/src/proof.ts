@@ -1,0 +1,107 @@
+// The verification of the model on the screen, and the switch that puts a mistake into its gradients.
+import { h, number } from "./dom";
+import type { Mistake, Verification } from "./messages";
+
+/** The chain's links, in a visitor's words. */
+const LINKS: Record<string, string> = {
+  "1 differences": "The gradient is the slope: central differences in f64.",
+  "3 cpu f32": "The fast kernels agree with the f64 reference, within what rounding explains.",
+  "4 gpu f32": "The kernels on the GPU agree with the f64 reference, within what rounding explains.",
+  "5 threads": "Any number of threads gives the same bits.",
+  "5 processes": "Any number of processes gives the same bits.",
+  "5 machines": "Every instruction set gives the same bits.",
+};
+
+export function proofOf(verification: Verification): HTMLElement[] {
+  const rows = verification.links.map((link) => {
+    const mark = { pass: ["good", "✓ passed"], fail: ["bad", "✗ failed"] }[link.verdict] ?? ["open", "unchecked"];
+    const why = [LINKS[link.link], ...(link.verdict === "pass" ? [] : link.notes)].filter(Boolean).join(" ");
+    return h(
+      "tr",
+      {},
+      h("th", { scope: "row", title: why }, link.link),
+      h("td", {}, link.elements.toLocaleString("en")),
+      h("td", {}, number(link.worst)),
+      h("td", { class: mark[0] }, mark[1]!),
+    );
+  });
+  const head = ["link", "elements", "worst, of its bound", "verdict"].map((text) => h("th", { scope: "col" }, text));
+  return [
+    h("p", { class: verification.failed > 0 ? "bad" : "good" }, proven(verification)),
+    h("div", { class: "scroll", tabIndex: 0 }, h("table", {}, h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...rows))),
+  ];
+}
+
+function proven({ passed, checks, failed }: Verification): string {
+  const told = `${passed} of ${checks} checks of this model's gradients passed`;
+  if (failed > 0) return `✗ ${failed} of ${checks} checks FAILED: this gradient is wrong.`;
+  return passed === checks ? `✓ ${told}.` : `✓ ${told}; the others could not be made on a model that is trained to the end.`;
+}
+
+/** The switch: which mistake, where, and a button that only checks. */
+export class MistakePanel {
+  readonly element: HTMLElement;
+  private on = h("input", { type: "checkbox", id: "wrong", role: "switch" });
+  private choice = h("select", { id: "mistake" });
+  private onlyFast = h("input", { type: "checkbox", id: "only-fast" });
+  private check = h("button", { type: "button" }, "Check the gradients");
+  private told = h("p", { class: "told" });
+  private body: HTMLElement;
+
+  constructor(
+    private list: () => Promise<string[]>,
+    check: () => void,
+    changed: () => void,
+  ) {
+    this.body = h(
+      "div",
+      { class: "mistake", hidden: true },
+      h("label", { for: "mistake" }, "Mistake"),
+      this.choice,
+      h("label", { class: "wide check" }, this.onlyFast, "in the fast kernels alone; the reference stays right"),
+      this.told,
+    );
+    this.on.addEventListener("change", () => void this.toggle().then(changed));
+    this.choice.addEventListener("change", changed);
+    this.onlyFast.addEventListener("change", changed);
+    this.check.addEventListener("click", check);
+    this.check.disabled = true;
+    this.element = h("div", { class: "switch" }, h("label", { class: "check", for: "wrong" }, this.on, "Put in a mistake"), this.body, h("div", { class: "row" }, this.check));
+  }
+
+  /** What is switched on. */
+  chosen(): Mistake | undefined {
+    if (!this.on.checked || this.choice.value === "") return undefined;
+    return { words: this.choice.value, only_f32: this.onlyFast.checked };
+  }
+
+  /** Whether there is a trained model to check. */
+  ready(yes: boolean): void {
+    this.check.disabled = !yes;
+  }
+
+  /** The experiment has changed: its mistakes are others. */
+  async renew(): Promise<void> {
+    if (this.on.checked) await this.toggle();
+  }
+
+  private async toggle(): Promise<void> {
+    this.body.hidden = !this.on.checked;
+    if (!this.on.checked) return;
+    const before = this.choice.value;
+    try {
+      const all = await this.list();
+      const groups = new Map<string, HTMLOptionElement[]>();
+      for (const words of all) {
+        const [where = "", what = ""] = words.split(/: (.*)/s, 2);
+        const option = h("option", { value: words, selected: words === before }, what);
+        groups.set(where, [...(groups.get(where) ?? []), option]);
+      }
+      this.choice.replaceChildren(...[...groups].map(([label, options]) => h("optgroup", { label }, ...options)));
+      this.told.textContent = "Train with it and watch the loss, or only check: the proof goes red.";
+    } catch (error) {
+      this.choice.replaceChildren();
+      this.told.textContent = error instanceof Error ? error.message : String(error);
+    }
+  }
+}
