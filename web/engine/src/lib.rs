@@ -384,6 +384,12 @@ impl Observer for Teller<'_> {
             }
             self.metrics += &format!(",{}\n", u8::from(record.best));
         }
+        if let Event::Figures(figures) = event {
+            if let Some((_, figures)) = Event::View(figures).to_json() {
+                tell("figures", figures);
+            }
+            return;
+        }
         if let Some((kind, more)) = event.to_json()
             && tell(kind, more)
         {

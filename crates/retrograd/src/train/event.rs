@@ -147,7 +147,7 @@ pub enum Event<'a> {
 
 impl Event<'_> {
     /// The event's name and what it says, for logs and other languages; none for what only marks a
-    /// moment.
+    /// moment, and for [`Event::Figures`].
     pub fn to_json(&self) -> Option<(&'static str, Value)> {
         Some(match self {
             Event::Note(text) => ("note", json!({ "text": text })),
@@ -189,7 +189,6 @@ impl Event<'_> {
             ),
             Event::Picture(text) => ("picture", json!({ "text": text })),
             Event::View(figures) => ("view", shown(figures)),
-            Event::Figures(figures) => ("figures", shown(figures)),
             Event::Saved(path) => ("saved", json!({ "path": path.display().to_string() })),
             Event::SaveFailed(error) => {
                 let text = format!("{error}; the run goes on and tries again");
@@ -206,7 +205,12 @@ impl Event<'_> {
             Event::Learned { epoch } => ("learned", json!({ "epoch": epoch })),
             Event::StoppedEarly { best } => ("stopped_early", json!({ "best": best })),
             Event::Verified(verification) => ("verified", verification.to_json()),
-            Event::LongStep | Event::Stepped | Event::Evaluating | Event::Finishing => return None,
+            // Figures are in the report; who shows them takes them as a view.
+            Event::LongStep
+            | Event::Stepped
+            | Event::Evaluating
+            | Event::Finishing
+            | Event::Figures(_) => return None,
         })
     }
 }
