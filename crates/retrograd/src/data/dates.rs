@@ -3,7 +3,7 @@
 //! A cell is read as seconds since 1970-01-01 00:00 in the proleptic Gregorian calendar; a time zone
 //! is subtracted, and without one the clock is taken as it is. A time of day alone counts from
 //! midnight. Which of day and month comes first in `3/4/2024` can't be seen in a cell: the column
-//! decides ([`DateForm::of`]).
+//! decides (`DateForm::of`).
 
 use serde::{Deserialize, Serialize};
 

@@ -12,7 +12,7 @@ use super::cut;
 /// Levels of the deepest tree: 2¹⁶ shards and more than a batch of several segments has samples.
 const LEVELS: usize = 17;
 
-/// Where the shards of a batch are whose samples are computed together; see the [module](self).
+/// Where the shards of a batch are whose samples are computed together; see the text of this module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segments {
     /// Samples of the whole batch, and the shards it is cut into.

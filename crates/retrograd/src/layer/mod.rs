@@ -6,7 +6,7 @@
 //!
 //! Layers that read rows one by one (dense, norms, dropout, activations, sums) are the same in
 //! networks and in graph networks. Those that look at a graph find it, and whether x is sparse, in
-//! [`Around`]; [`graph`] has what they share.
+//! `Around`; `graph` has what they share.
 
 pub mod activation;
 pub mod add;

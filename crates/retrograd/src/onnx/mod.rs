@@ -1,8 +1,8 @@
 //! Networks as ONNX files, which other programs run.
 //!
-//! A layer's form in ONNX stands in the layer's folder ([`ToOnnx`]); here are the file, the way through
+//! A layer's form in ONNX stands in the layer's folder (`ToOnnx`); here are the file, the way through
 //! the layers, and what stands before and after them: the preparation of a table or an array, and the
-//! predictions in the user's units and words. The operators are those of [`OPSET`], elementary ones
+//! predictions in the user's units and words. The operators are those of `OPSET`, elementary ones
 //! where a layer has no operator of its own.
 
 pub(crate) mod proto;

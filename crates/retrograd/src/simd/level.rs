@@ -98,7 +98,7 @@ thread_local! {
     static HERE: Cell<Option<InstructionSet>> = const { Cell::new(None) };
 }
 
-/// The instruction set in use: what [`VARIABLE`] names, or else the best.
+/// The instruction set in use: what `RETROGRAD_SIMD` names, or else the best.
 #[inline]
 pub fn instruction_set() -> InstructionSet {
     HERE.get().unwrap_or_else(|| everywhere().0)
@@ -120,7 +120,7 @@ fn best() -> InstructionSet {
     last.unwrap_or(InstructionSet::Scalar)
 }
 
-/// What [`VARIABLE`] asks for: an error that names the possible ones where this machine has no such.
+/// What `RETROGRAD_SIMD` asks for: an error that names the possible ones where this machine has no such.
 pub fn asked() -> Result<Option<InstructionSet>> {
     let Some(name) = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) else {
         return Ok(None);

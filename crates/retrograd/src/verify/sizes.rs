@@ -1,7 +1,7 @@
 //! Sizes around the cuts: every kernel on both sides of where it takes another path.
 //!
 //! A small model runs one block of everything. Here a layer's small network is stretched along one axis
-//! (rows, inputs, outputs, a plane's pixels, a node's neighbours) to one less than a [cut](crate::cuts),
+//! (rows, inputs, outputs, a plane's pixels, a node's neighbours) to one less than a cut,
 //! just so much and one more; [`Draw::Deep`] stretches two axes at a time. The f64 reference, which cuts
 //! nothing, is the oracle, with the bound that is predicted for every model; the number of threads and
 //! memory used before must change no bit.

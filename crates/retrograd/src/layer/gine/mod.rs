@@ -6,7 +6,7 @@
 //! h = ReLU(m·W₀ + b₀),  y = h·W₂ + b₂
 //! ```
 //!
-//! With k_e = [x_source(e) + l_e > 0] and d_m = ([h > 0]·(d_y·W₂ᵀ))·W₀ᵀ:
+//! With `k_e = [x_source(e) + l_e > 0]` and `d_m = ([h > 0]·(d_y·W₂ᵀ))·W₀ᵀ`:
 //! d_l_e = k_e·d_m_target(e); d_x_j = (1 + ε)·d_m_j + Σ_{e out of j} d_l_e; d_ε = Σ x·d_m;
 //! d_attr = d_l·lin.Wᵀ.
 

@@ -1,6 +1,6 @@
 //! Everything that `retrograd verify --device gpu` runs, one check at a time: the built-in models of all
 //! families, in f32 and with 16-bit activations, sizes around the cuts of kernels, and what models don't
-//! reach ([`routines`], [`cases`]).
+//! reach (`routines`, `cases`).
 
 mod cases;
 mod routines;
