@@ -10,6 +10,10 @@
 //! 64-256-256-10 network at batch 256, that spent 45 % of its time packing and allocated at every
 //! call; a training step must not.
 
+mod segments;
+
+pub(crate) use segments::gemm_segments;
+
 use crate::cuts::cuts;
 use crate::parallel;
 use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, prelude::*};
@@ -104,26 +108,43 @@ pub fn gemm(
         }
         return;
     }
-    let parallel = m * n * k > PARALLEL;
-    // A multiple of the tile, and the pieces as even as that allows.
-    let pieces = (m * n * k).div_ceil(PIECE).min(m.div_ceil(TILE));
-    let piece = m.div_ceil(pieces).next_multiple_of(TILE);
+    let (piece, parallel) = piece(m, n, k);
     for first in (0..k).step_by(RUN) {
         let run = RUN.min(k - first);
         let onto = if first == 0 { onto } else { Onto::Itself };
         let b = &b[first * stride_b.row..];
         let a = &a[first * stride_a.column..];
-        parallel::with_scratch(n.div_ceil(PANEL) * PANEL * run, |pack| {
-            parallel::for_each_chunk(pack, PANEL * run, parallel, |p, panel| {
-                pack_panel(b, stride_b, p * PANEL, n, run, panel);
-            });
-            let pack = &*pack;
+        with_packed(b, stride_b, [run, n], parallel, |pack| {
             parallel::for_each_chunk(c, piece * n, parallel, |i, c| {
                 let a = &a[i * piece * stride_a.row..];
                 multiply((a, stride_a), pack, c, onto, run, n);
             });
         });
     }
+}
+
+/// Rows of C in a piece, a multiple of the tile, and the pieces as even as that allows; and whether they go to
+/// threads.
+fn piece(m: usize, n: usize, k: usize) -> (usize, bool) {
+    let pieces = (m * n * k).div_ceil(PIECE).min(m.div_ceil(TILE));
+    let piece = m.div_ceil(pieces).next_multiple_of(TILE);
+    (piece, m * n * k > PARALLEL)
+}
+
+/// Runs `work` with B (k × n) packed.
+fn with_packed(
+    b: &[f32],
+    stride: Stride,
+    [k, n]: [usize; 2],
+    parallel: bool,
+    work: impl FnOnce(&[f32]),
+) {
+    parallel::with_scratch(n.div_ceil(PANEL) * PANEL * k, |pack| {
+        parallel::for_each_chunk(pack, PANEL * k, parallel, |p, panel| {
+            pack_panel(b, stride, p * PANEL, n, k, panel);
+        });
+        work(pack);
+    });
 }
 
 /// C = what it goes onto + A · B on the calling thread, with B (k × n) packed and as many rows as
@@ -136,7 +157,43 @@ pub(crate) fn multiply(
     k: usize,
     n: usize,
 ) {
-    dispatch!(simd::level(), simd => rows(simd, a, stride, pack, c, onto, k, n));
+    dispatch!(simd::level(), simd => rows(simd, &mut AtOnce, a, stride, pack, c, onto, k, n));
+}
+
+/// How a tile of C is made.
+trait Tiles {
+    /// `R` rows by one panel of C.
+    fn tile<S: Simd, const R: usize>(
+        &mut self,
+        simd: S,
+        a: &[f32],
+        stride: Stride,
+        panel: &[f32],
+        c: &mut [f32],
+        onto: Onto<'_>,
+        n: usize,
+        columns: usize,
+    );
+}
+
+/// One chain over all of k.
+struct AtOnce;
+
+impl Tiles for AtOnce {
+    #[inline(always)]
+    fn tile<S: Simd, const R: usize>(
+        &mut self,
+        simd: S,
+        a: &[f32],
+        stride: Stride,
+        panel: &[f32],
+        c: &mut [f32],
+        onto: Onto<'_>,
+        n: usize,
+        columns: usize,
+    ) {
+        tile::<S, R>(simd, a, stride, panel, c, onto, n, columns);
+    }
 }
 
 /// Columns `first`… of B, k-major, filled up with zeros.
@@ -184,6 +241,7 @@ fn pack_panel(b: &[f32], stride: Stride, first: usize, n: usize, k: usize, panel
 #[inline(always)]
 fn rows<S: Simd>(
     simd: S,
+    tiles: &mut impl Tiles,
     a: &[f32],
     stride: Stride,
     pack: &[f32],
@@ -204,25 +262,26 @@ fn rows<S: Simd>(
             let left = m - row;
             let a = &a[row * stride.row..];
             let c = &mut c[row * n + p * PANEL..];
+            macro_rules! tile {
+                ($rows:expr) => {{
+                    tiles.tile::<S, { $rows }>(simd, a, stride, panel, c, onto, n, columns);
+                    $rows
+                }};
+            }
             // `S::f32s::LEN` is known at compile time.
-            row += if S::f32s::LEN >= LANES && left >= TILE {
-                tile::<S, TILE>(simd, a, stride, panel, c, onto, n, columns)
-            } else if S::f32s::LEN >= LANES && left >= 8 {
-                tile::<S, 8>(simd, a, stride, panel, c, onto, n, columns)
-            } else if S::f32s::LEN >= LANES && left >= 4 {
-                tile::<S, 4>(simd, a, stride, panel, c, onto, n, columns)
-            } else if left >= NARROW_TILE {
-                tile::<S, NARROW_TILE>(simd, a, stride, panel, c, onto, n, columns)
-            } else if left >= 3 {
-                tile::<S, 3>(simd, a, stride, panel, c, onto, n, columns)
-            } else {
-                tile::<S, 1>(simd, a, stride, panel, c, onto, n, columns)
+            row += match (S::f32s::LEN >= LANES, left) {
+                (true, TILE..) => tile!(TILE),
+                (true, 8..) => tile!(8),
+                (true, 4..) => tile!(4),
+                (_, NARROW_TILE..) => tile!(NARROW_TILE),
+                (_, 3..) => tile!(3),
+                _ => tile!(1),
             };
         }
     }
 }
 
-/// `R` rows by one panel of C; returns `R`.
+/// `R` rows by one panel of C.
 #[inline(always)]
 fn tile<S: Simd, const R: usize>(
     simd: S,
@@ -233,7 +292,7 @@ fn tile<S: Simd, const R: usize>(
     onto: Onto<'_>,
     n: usize,
     columns: usize,
-) -> usize {
+) {
     if columns <= LANES {
         tile_of::<S, R, 0, 1>(simd, a, stride, panel, c, onto, n, columns);
     } else if S::f32s::LEN >= LANES {
@@ -248,7 +307,6 @@ fn tile<S: Simd, const R: usize>(
         let c = &mut c[LANES..];
         tile_of::<S, R, LANES, 1>(simd, a, stride, panel, c, onto, n, columns - LANES);
     }
-    R
 }
 
 /// `R` rows by `V` vectors of C, which begin at column `FIRST` of the panel.
@@ -263,23 +321,7 @@ fn tile_of<S: Simd, const R: usize, const FIRST: usize, const V: usize>(
     n: usize,
     columns: usize,
 ) {
-    let mut sum = [[f32x16::splat(simd, 0.0); V]; R];
-    let k = panel.len() / PANEL;
-    // Every index below is at most the last one: one check instead of one per element.
-    let a = &a[..(R - 1) * stride.row + (k - 1) * stride.column + 1];
-    for (kk, b) in panel.chunks_exact(PANEL).enumerate() {
-        let mut v = [f32x16::splat(simd, 0.0); V];
-        for (v, b) in v.iter_mut().zip(b[FIRST..].chunks_exact(LANES)) {
-            *v = f32x16::from_slice(simd, b);
-        }
-        let at = kk * stride.column;
-        for r in 0..R {
-            let x = f32x16::splat(simd, a[at + r * stride.row]);
-            for i in 0..V {
-                sum[r][i] = x.fma(v[i], sum[r][i]);
-            }
-        }
-    }
+    let sum = chains::<S, R, FIRST, V>(simd, a, stride, panel);
     // One simple loop each, which the compiler unrolls: `sum` then stays in registers.
     match onto {
         Onto::Zero => {
@@ -307,6 +349,34 @@ fn tile_of<S: Simd, const R: usize, const FIRST: usize, const V: usize>(
             }
         }
     }
+}
+
+/// The chains of `R` rows by `V` vectors of C, which begin at column `FIRST` of the panel.
+#[inline(always)]
+fn chains<S: Simd, const R: usize, const FIRST: usize, const V: usize>(
+    simd: S,
+    a: &[f32],
+    stride: Stride,
+    panel: &[f32],
+) -> [[f32x16<S>; V]; R] {
+    let mut sum = [[f32x16::splat(simd, 0.0); V]; R];
+    let k = panel.len() / PANEL;
+    // Every index below is at most the last one: one check instead of one per element.
+    let a = &a[..(R - 1) * stride.row + (k - 1) * stride.column + 1];
+    for (kk, b) in panel.chunks_exact(PANEL).enumerate() {
+        let mut v = [f32x16::splat(simd, 0.0); V];
+        for (v, b) in v.iter_mut().zip(b[FIRST..].chunks_exact(LANES)) {
+            *v = f32x16::from_slice(simd, b);
+        }
+        let at = kk * stride.column;
+        for r in 0..R {
+            let x = f32x16::splat(simd, a[at + r * stride.row]);
+            for i in 0..V {
+                sum[r][i] = x.fma(v[i], sum[r][i]);
+            }
+        }
+    }
+    sum
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::basis::kept;
 use super::block::{Aligned, BLOCK, Block, HALF, transpose};
 use super::cpu::{COPY, PARALLEL, Weights, work};
 use super::rows::{Row, add_padded, columns, padded, padding, with_lines};
-use super::sums::{Step, Steps, Sums};
+use super::sums::{Step, Steps, Sums, To};
 use crate::cuts::cuts;
 use crate::group::Segments;
 use crate::layer::sized;
@@ -266,6 +266,12 @@ fn vectors<S: Simd, const ROWS: usize>() -> usize {
     }
 }
 
+/// Whether registers hold the sums of both segments of a block.
+#[inline(always)]
+fn pairs<S: Simd, const ROWS: usize, const V: usize, const H: usize>() -> bool {
+    S::f32s::LEN >= LANES && ROWS == 4 && V + H <= 2
+}
+
 /// Calls a kernel for every part of a row of outputs.
 macro_rules! by_columns {
     ($width:expr, ($v:ident, $h:ident, $columns:ident) => $call:expr) => {
@@ -299,16 +305,27 @@ fn add_weights<S: Simd, const N: usize, const ROWS: usize>(
     d_y: &[f32],
     sums: &mut Sums<'_>,
 ) {
-    let set = step.first && (step.depth > 0 || sums.overwrite);
+    let begun = !step.first || (step.depth == 0 && !sums.overwrite);
     // What is complete at once is made in one place for all inputs, which stays in the cache.
     let place = if step.first && step.closes > 0 { 0 } else { l };
-    let [d_spline, d_base] = sums.of(step.depth, place);
-    by_columns!(weights.width, (V, H, columns) => weight_rows::<S, N, ROWS, V, H>(
-        simd, weights, block, step.cut, set, columns.first, d_y, d_spline, d_base,
-    ));
-    for closed in 0..step.closes {
-        let place = if closed == 0 { place } else { l };
-        sums.close(simd, step.depth - closed, place, l);
+    let first = (1_u64 << step.cut) - 1;
+    by_columns!(weights.width, (V, H, columns) => {
+        let column = columns.first;
+        if first != 0 && pairs::<S, ROWS, V, H>() {
+            let mut to = sums.to(step, place, l, column, begun);
+            let members = [first, !first];
+            weight_rows::<S, N, ROWS, V, H, 2>(simd, weights, block, members, column, d_y, &mut to);
+        } else {
+            if first != 0 {
+                let mut to = sums.here(step.depth, place, column, begun);
+                weight_rows::<S, N, ROWS, V, H, 1>(simd, weights, block, [first], column, d_y, &mut to);
+            }
+            let mut to = sums.to(step, place, l, column, begun || first != 0);
+            weight_rows::<S, N, ROWS, V, H, 1>(simd, weights, block, [!first], column, d_y, &mut to);
+        }
+    });
+    for closed in 1..step.closes {
+        sums.close(simd, step.depth - closed, l);
     }
 }
 
@@ -348,63 +365,86 @@ fn sum_each<S: Simd>(simd: S, vectors: &[[f32; LANES]; LANES]) -> f32x16<S> {
     sums[0]
 }
 
-/// One input, one block of samples, some outputs: adds to the gradients of its weights, or sets them. The
-/// first `cut` samples, where there is a cut, are added before the others.
+/// One input, some samples of a block, some outputs: adds to the gradients of its weights. `P` sets of samples
+/// have sums of their own, added one to the other.
 #[inline(always)]
-fn weight_rows<S: Simd, const N: usize, const ROWS: usize, const V: usize, const H: usize>(
+fn weight_rows<
+    S: Simd,
+    const N: usize,
+    const ROWS: usize,
+    const V: usize,
+    const H: usize,
+    const P: usize,
+>(
     simd: S,
     weights: Weights<'_>,
     block: &Block,
-    cut: usize,
-    set: bool,
+    members: [u64; P],
     column: usize,
     d_y: &[f32],
-    d_spline: &mut [f32],
-    d_base: &mut [f32],
+    to: &mut To<'_>,
 ) {
     let width = weights.width;
     let kept = kept::<N>(weights.kan.degree);
-    let first = (1_u64 << cut) - 1;
-    let mut unset = set.then_some(0);
-    for members in [first, !first].into_iter().filter(|&members| members != 0) {
-        let mut d_base_sum: Row<S, V, H> = Row::zero(simd);
-        // Neighbouring intervals share all but one of their rows: a row's sum stays here until the last
-        // interval that has it is done.
-        let mut sums = [Row::zero(simd); ROWS];
-        let mut current = usize::MAX;
-        for (interval, samples) in block.groups() {
-            let mut samples = samples & members;
-            if samples == 0 {
-                continue;
-            }
-            for left in current..interval.min(current.saturating_add(kept)) {
-                leave::<S, N, ROWS, V, H>(
-                    simd, weights, left, column, &mut sums, d_spline, &mut unset,
-                );
-            }
-            current = interval;
-            while samples != 0 {
-                let s = samples.trailing_zeros() as usize % BLOCK;
-                samples &= samples - 1;
+    let mut base_sums = [Row::<S, V, H>::zero(simd); P];
+    // Neighbouring intervals share all but one of their rows: a row's sum stays here until the last
+    // interval that has it is done.
+    let mut sums = [[Row::zero(simd); ROWS]; P];
+    let mut current = usize::MAX;
+    let mut next = 0;
+    let all = members.iter().fold(0, |all, members| all | members);
+    for (interval, samples) in block.groups() {
+        if samples & all == 0 {
+            continue;
+        }
+        for left in current..interval.min(current.saturating_add(kept)) {
+            leave::<S, N, ROWS, V, H, P>(simd, weights, left, &mut sums, to, &mut next);
+        }
+        current = interval;
+        macro_rules! add {
+            ($set:expr, $samples:expr) => {
+                let s = $samples.trailing_zeros() as usize % BLOCK;
+                $samples &= $samples - 1;
                 let d: Row<S, V, H> = Row::load(simd, &d_y[s * width + column..]);
-                d_base_sum.add_product(simd, &d, block.silu[s]);
+                base_sums[$set].add_product(simd, &d, block.silu[s]);
                 for m in 0..ROWS {
-                    sums[m].add_product(simd, &d, block.values[m][s]);
+                    sums[$set][m].add_product(simd, &d, block.values[m][s]);
                 }
+            };
+        }
+        let mut first = samples & members[0];
+        if P == 2 {
+            let mut second = samples & members[P - 1];
+            // Together, since the sums of one wait for each other.
+            while first != 0 && second != 0 {
+                add!(0, first);
+                add!(P - 1, second);
+            }
+            while second != 0 {
+                add!(P - 1, second);
             }
         }
-        for left in current..current.saturating_add(kept) {
-            leave::<S, N, ROWS, V, H>(simd, weights, left, column, &mut sums, d_spline, &mut unset);
+        while first != 0 {
+            add!(0, first);
         }
-        match unset.take() {
-            Some(first) => {
-                clear::<S, V, H>(simd, weights, first..weights.kan.bases(), column, d_spline);
-                d_base_sum.add(&Row::zero(simd));
-            }
-            None => d_base_sum.add(&Row::load(simd, &d_base[column..])),
-        }
-        d_base_sum.store(&mut d_base[column..]);
     }
+    for left in current..current.saturating_add(kept) {
+        leave::<S, N, ROWS, V, H, P>(simd, weights, left, &mut sums, to, &mut next);
+    }
+    to.skip::<S, V, H>(simd, next..weights.kan.bases(), width);
+    to.take_base(simd, total(&base_sums));
+}
+
+/// The sum of one set, or of two.
+#[inline(always)]
+fn total<S: Simd, const V: usize, const H: usize, const P: usize>(
+    sums: &[Row<S, V, H>; P],
+) -> Row<S, V, H> {
+    let mut total = sums[0];
+    if P == 2 {
+        total.add(&sums[P - 1]);
+    }
+    total
 }
 
 /// One input, one block of samples, some outputs: adds to what d_x is the sum of, which the first column sets.
@@ -444,50 +484,36 @@ fn input_rows<S: Simd, const N: usize, const ROWS: usize, const V: usize, const 
 }
 
 /// The first of an interval's rows is added to its gradient, where there is one, and the others move up:
-/// they are the first rows of the next interval. Where gradients are set, `unset` is the first row that
-/// isn't yet.
+/// they are the first rows of the next interval. All rows before `next` are done.
 #[inline(always)]
-fn leave<S: Simd, const N: usize, const ROWS: usize, const V: usize, const H: usize>(
+fn leave<
+    S: Simd,
+    const N: usize,
+    const ROWS: usize,
+    const V: usize,
+    const H: usize,
+    const P: usize,
+>(
     simd: S,
     weights: Weights<'_>,
     interval: usize,
-    column: usize,
-    sums: &mut [Row<S, V, H>; ROWS],
-    d_spline: &mut [f32],
-    unset: &mut Option<usize>,
+    sums: &mut [[Row<S, V, H>; ROWS]; P],
+    to: &mut To<'_>,
+    next: &mut usize,
 ) {
     if let Some(row) = weights.row::<N>(interval, 0) {
-        let at = row * weights.width + column;
-        match unset {
-            Some(first) => {
-                clear::<S, V, H>(simd, weights, *first..row, column, d_spline);
-                *first = row + 1;
-                // As if it were added to zeros.
-                sums[0].add(&Row::zero(simd));
-            }
-            None => sums[0].add(&Row::load(simd, &d_spline[at..])),
-        }
-        sums[0].store(&mut d_spline[at..]);
+        to.skip::<S, V, H>(simd, *next..row, weights.width);
+        let mut firsts = [sums[0][0]; P];
+        firsts[P - 1] = sums[P - 1][0];
+        to.take(simd, row * weights.width, total(&firsts));
+        *next = row + 1;
     }
     let kept = kept::<N>(weights.kan.degree);
-    for m in 1..ROWS {
-        // Of rows that no interval has there are products of zeros, and of zeros with what is not finite.
-        sums[m - 1] = if m < kept { sums[m] } else { Row::zero(simd) };
-    }
-    sums[ROWS - 1] = Row::zero(simd);
-}
-
-/// Zeros in some rows.
-#[inline(always)]
-fn clear<S: Simd, const V: usize, const H: usize>(
-    simd: S,
-    weights: Weights<'_>,
-    rows: Range<usize>,
-    column: usize,
-    d_spline: &mut [f32],
-) {
-    for row in rows {
-        let zero: Row<S, V, H> = Row::zero(simd);
-        zero.store(&mut d_spline[row * weights.width + column..]);
+    for sums in sums {
+        for m in 1..ROWS {
+            // Of rows that no interval has there are products of zeros, and of zeros with what is not finite.
+            sums[m - 1] = if m < kept { sums[m] } else { Row::zero(simd) };
+        }
+        sums[ROWS - 1] = Row::zero(simd);
     }
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::backward::RUN;
 use super::block::BLOCK;
+use super::rows::Row;
 use crate::group::Segments;
 use crate::simd::{self, Simd};
 
@@ -21,12 +22,12 @@ pub(super) struct Sums<'a> {
     pub overwrite: bool,
 }
 
-impl Sums<'_> {
-    /// The place of a sum of one input.
+impl<'a> Sums<'a> {
+    /// The sum of one input at a depth.
     #[inline(always)]
-    pub fn of(&mut self, depth: usize, input: usize) -> [&mut [f32]; 2] {
+    fn of(self, depth: usize, input: usize) -> [&'a mut [f32]; 2] {
         let [spline, base] = match depth.checked_sub(1) {
-            None => [&mut *self.spline, &mut *self.base],
+            None => [self.spline, self.base],
             Some(place) => {
                 let [spline_len, base_len] = self.each.map(|len| len * self.count);
                 let sums = &mut self.open[place * (spline_len + base_len)..];
@@ -41,28 +42,166 @@ impl Sums<'_> {
         ]
     }
 
-    /// Adds the sum of one input, which is at some place of its depth, to the one before.
     #[inline(always)]
-    pub fn close<S: Simd>(&mut self, simd: S, depth: usize, place: usize, input: usize) {
-        let len = (self.each[0] + self.each[1]) * self.count;
-        let (before, here) = self.open.split_at_mut((depth - 1) * len);
-        let mut before = Sums {
+    fn reborrow(&mut self) -> Sums<'_> {
+        Sums {
             spline: &mut *self.spline,
             base: &mut *self.base,
-            open: before,
+            open: &mut *self.open,
             ..*self
-        };
-        let mut here = Sums {
-            spline: &mut [],
-            base: &mut [],
-            open: here,
-            ..*self
-        };
-        let (to, from) = (before.of(depth - 1, input), here.of(1, place));
+        }
+    }
+
+    /// The sums before a depth, and those from there on.
+    #[inline(always)]
+    fn split(&mut self, depth: usize) -> [Sums<'_>; 2] {
+        let len = (self.each[0] + self.each[1]) * self.count;
+        let (before, here) = self.open.split_at_mut((depth - 1) * len);
+        [
+            Sums {
+                spline: &mut *self.spline,
+                base: &mut *self.base,
+                open: before,
+                ..*self
+            },
+            Sums {
+                spline: &mut [],
+                base: &mut [],
+                open: here,
+                ..*self
+            },
+        ]
+    }
+
+    /// Where the last rows of a step go, whose sum is made at some place.
+    #[inline(always)]
+    pub fn to(
+        &mut self,
+        step: &Step,
+        place: usize,
+        input: usize,
+        column: usize,
+        begun: bool,
+    ) -> To<'_> {
+        match step.closes {
+            0 => self.here(step.depth, place, column, begun),
+            _ => self.before(step.depth, place, input, column, begun),
+        }
+    }
+
+    /// Rows go to the sum of a depth, from a column on.
+    #[inline(always)]
+    pub fn here(&mut self, depth: usize, place: usize, column: usize, begun: bool) -> To<'_> {
+        let [spline, base] = self.reborrow().of(depth, place);
+        To {
+            spline: &mut spline[column..],
+            base: &mut base[column..],
+            begun,
+            with: None,
+        }
+    }
+
+    /// Rows go to the sum before that of a depth, with what there is of theirs at some place.
+    #[inline(always)]
+    fn before(
+        &mut self,
+        depth: usize,
+        place: usize,
+        input: usize,
+        column: usize,
+        begun: bool,
+    ) -> To<'_> {
+        let [before, here] = self.split(depth);
+        let [spline, base] = before.of(depth - 1, input);
+        let with = here.of(1, place).map(|sum| &sum[column..]);
+        To {
+            spline: &mut spline[column..],
+            base: &mut base[column..],
+            begun: true,
+            with: begun.then_some(with),
+        }
+    }
+
+    /// Adds the sum of one input to the one before.
+    #[inline(always)]
+    pub fn close<S: Simd>(&mut self, simd: S, depth: usize, input: usize) {
+        let [before, here] = self.split(depth);
+        let (to, from) = (before.of(depth - 1, input), here.of(1, input));
         for (to, from) in to.into_iter().zip(from) {
             simd::axpy(simd, 1.0, from, to);
         }
     }
+}
+
+/// Where the rows of one input's sums go, from a column on.
+pub(super) struct To<'a> {
+    spline: &'a mut [f32],
+    base: &'a mut [f32],
+    /// Whether there is something to add to.
+    begun: bool,
+    /// Of other samples, and added first.
+    with: Option<[&'a [f32]; 2]>,
+}
+
+impl To<'_> {
+    /// The sum of a row of the splines' weights.
+    #[inline(always)]
+    pub fn take<S: Simd, const V: usize, const H: usize>(
+        &mut self,
+        simd: S,
+        at: usize,
+        sum: Row<S, V, H>,
+    ) {
+        let with = self.with.map(|[spline, _]| &spline[at..]);
+        add(simd, sum, with, self.begun, &mut self.spline[at..]);
+    }
+
+    /// That of the base function's.
+    #[inline(always)]
+    pub fn take_base<S: Simd, const V: usize, const H: usize>(
+        &mut self,
+        simd: S,
+        sum: Row<S, V, H>,
+    ) {
+        let with = self.with.map(|[_, base]| base);
+        add(simd, sum, with, self.begun, self.base);
+    }
+
+    /// Rows without samples.
+    #[inline(always)]
+    pub fn skip<S: Simd, const V: usize, const H: usize>(
+        &mut self,
+        simd: S,
+        rows: Range<usize>,
+        width: usize,
+    ) {
+        if self.begun && self.with.is_none() {
+            return;
+        }
+        for row in rows {
+            self.take::<S, V, H>(simd, row * width, Row::zero(simd));
+        }
+    }
+}
+
+/// Adds a row to what there is of it.
+#[inline(always)]
+fn add<S: Simd, const V: usize, const H: usize>(
+    simd: S,
+    mut sum: Row<S, V, H>,
+    with: Option<&[f32]>,
+    begun: bool,
+    to: &mut [f32],
+) {
+    if let Some(with) = with {
+        sum.add(&Row::load(simd, with));
+    }
+    match begun {
+        true => sum.add(&Row::load(simd, to)),
+        // As if it were added to zeros.
+        false => sum.add(&Row::zero(simd)),
+    }
+    sum.store(to);
 }
 
 /// A block of samples in the order of sums: segments along their tree, and within each one run after
