@@ -22,7 +22,9 @@ use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
 
 /// Samples whose gradients are added up in one f32 sum of block sums; longer batches are cut.
 pub(super) const RUN: usize = 4096;
-cuts!(RUN);
+/// Numbers of a row, no more, of which two segments' sums fit the registers, where a vector is one.
+const PAIRED: usize = 2 * LANES;
+cuts!(RUN, PAIRED);
 
 /// The gradients of a layer's tensors, added to; empty where not wanted.
 pub(super) struct Gradients<'a> {
@@ -229,6 +231,7 @@ fn backward_blocks<S: Simd, const N: usize, const ROWS: usize>(
     let wants_d_x = !d_x.is_empty();
     let mut block = Block::new();
     let mut transposed = Aligned([[0.0; BLOCK]; HALF]);
+    let mut dots = Aligned([[0.0; LANES]; BLOCK]);
     for step in Steps::new(group.segments) {
         let (at, samples) = (step.samples.start, step.samples.len());
         let d_y = &group.d_y[at * width..][..samples * width];
@@ -250,7 +253,7 @@ fn backward_blocks<S: Simd, const N: usize, const ROWS: usize>(
             }
             if wants_d_x {
                 let d_x = &mut d_x[l * group.rows + at..][..samples];
-                set_input::<S, N, ROWS>(simd, group.weights, &block, i, d_y, d_x);
+                set_input::<S, N, ROWS>(simd, group.weights, &block, i, d_y, &mut dots.0, d_x);
             }
         }
     }
@@ -264,12 +267,6 @@ fn vectors<S: Simd, const ROWS: usize>() -> usize {
         (true, _) => 2,
         (false, _) => 1,
     }
-}
-
-/// Whether registers hold the sums of both segments of a block.
-#[inline(always)]
-fn pairs<S: Simd, const ROWS: usize, const V: usize, const H: usize>() -> bool {
-    S::f32s::LEN >= LANES && ROWS == 4 && V + H <= 2
 }
 
 /// Calls a kernel for every part of a row of outputs.
@@ -305,31 +302,35 @@ fn add_weights<S: Simd, const N: usize, const ROWS: usize>(
     d_y: &[f32],
     sums: &mut Sums<'_>,
 ) {
-    let begun = !step.first || (step.depth == 0 && !sums.overwrite);
-    // What is complete at once is made in one place for all inputs, which stays in the cache.
-    let place = if step.first && step.closes > 0 { 0 } else { l };
     let first = (1_u64 << step.cut) - 1;
+    let pairs = first != 0 && weights.width <= PAIRED && vectors::<S, ROWS>() * LANES >= PAIRED;
+    let begun = !step.first || (step.depth == 0 && !sums.overwrite);
+    // What is complete at once goes where it is added to; where that takes two ways over the samples, it is made
+    // in one place for all inputs, which stays in the cache.
+    let at_once = step.first && step.closes > 0;
+    let direct = usize::from(at_once && (pairs || first == 0));
+    let place = if at_once && direct == 0 { 0 } else { l };
     by_columns!(weights.width, (V, H, columns) => {
         let column = columns.first;
-        if first != 0 && pairs::<S, ROWS, V, H>() {
-            let mut to = sums.to(step, place, l, column, begun);
+        let mut to = sums.to(step.depth - direct, place, column, begun || direct == 1);
+        if pairs && (V + H) * LANES <= PAIRED {
             let members = [first, !first];
             weight_rows::<S, N, ROWS, V, H, 2>(simd, weights, block, members, column, d_y, &mut to);
         } else {
             if first != 0 {
-                let mut to = sums.here(step.depth, place, column, begun);
                 weight_rows::<S, N, ROWS, V, H, 1>(simd, weights, block, [first], column, d_y, &mut to);
+                to.begun = true;
             }
-            let mut to = sums.to(step, place, l, column, begun || first != 0);
             weight_rows::<S, N, ROWS, V, H, 1>(simd, weights, block, [!first], column, d_y, &mut to);
         }
     });
-    for closed in 1..step.closes {
-        sums.close(simd, step.depth - closed, l);
+    for closed in direct..step.closes {
+        let place = if closed == 0 { place } else { l };
+        sums.close(simd, step.depth - closed, place, l);
     }
 }
 
-/// Sets d_x of one input in a block.
+/// Sets d_x of one input in a block, whose products are kept in `dots` meanwhile.
 #[inline(always)]
 fn set_input<S: Simd, const N: usize, const ROWS: usize>(
     simd: S,
@@ -337,13 +338,13 @@ fn set_input<S: Simd, const N: usize, const ROWS: usize>(
     block: &Block,
     input: usize,
     d_y: &[f32],
+    dots: &mut [[f32; LANES]; BLOCK],
     d_x: &mut [f32],
 ) {
-    let mut dots = Aligned([[0.0; LANES]; BLOCK]);
     by_columns!(weights.width, (V, H, columns) => input_rows::<S, N, ROWS, V, H>(
-        simd, weights, block, input, columns.first, d_y, &mut dots.0,
+        simd, weights, block, input, columns.first, d_y, dots,
     ));
-    for (d_x, dots) in d_x.chunks_mut(LANES).zip(dots.0.as_chunks().0) {
+    for (d_x, dots) in d_x.chunks_mut(LANES).zip(dots.as_chunks().0) {
         simd::store(sum_each(simd, dots), d_x);
     }
 }

@@ -52,83 +52,37 @@ impl<'a> Sums<'a> {
         }
     }
 
-    /// The sums before a depth, and those from there on.
+    /// Adds the sum of one input, which is at some place of its depth, to the one before.
     #[inline(always)]
-    fn split(&mut self, depth: usize) -> [Sums<'_>; 2] {
+    pub fn close<S: Simd>(&mut self, simd: S, depth: usize, place: usize, input: usize) {
         let len = (self.each[0] + self.each[1]) * self.count;
         let (before, here) = self.open.split_at_mut((depth - 1) * len);
-        [
-            Sums {
-                spline: &mut *self.spline,
-                base: &mut *self.base,
-                open: before,
-                ..*self
-            },
-            Sums {
-                spline: &mut [],
-                base: &mut [],
-                open: here,
-                ..*self
-            },
-        ]
-    }
-
-    /// Where the last rows of a step go, whose sum is made at some place.
-    #[inline(always)]
-    pub fn to(
-        &mut self,
-        step: &Step,
-        place: usize,
-        input: usize,
-        column: usize,
-        begun: bool,
-    ) -> To<'_> {
-        match step.closes {
-            0 => self.here(step.depth, place, column, begun),
-            _ => self.before(step.depth, place, input, column, begun),
+        let before = Sums {
+            spline: &mut *self.spline,
+            base: &mut *self.base,
+            open: before,
+            ..*self
+        };
+        let here = Sums {
+            spline: &mut [],
+            base: &mut [],
+            open: here,
+            ..*self
+        };
+        let (to, from) = (before.of(depth - 1, input), here.of(1, place));
+        for (to, from) in to.into_iter().zip(from) {
+            simd::axpy(simd, 1.0, from, to);
         }
     }
 
-    /// Rows go to the sum of a depth, from a column on.
+    /// Where rows go from a column on: to their input's sum of a depth.
     #[inline(always)]
-    pub fn here(&mut self, depth: usize, place: usize, column: usize, begun: bool) -> To<'_> {
-        let [spline, base] = self.reborrow().of(depth, place);
+    pub fn to(&mut self, depth: usize, input: usize, column: usize, begun: bool) -> To<'_> {
+        let [spline, base] = self.reborrow().of(depth, input);
         To {
             spline: &mut spline[column..],
             base: &mut base[column..],
             begun,
-            with: None,
-        }
-    }
-
-    /// Rows go to the sum before that of a depth, with what there is of theirs at some place.
-    #[inline(always)]
-    fn before(
-        &mut self,
-        depth: usize,
-        place: usize,
-        input: usize,
-        column: usize,
-        begun: bool,
-    ) -> To<'_> {
-        let [before, here] = self.split(depth);
-        let [spline, base] = before.of(depth - 1, input);
-        let with = here.of(1, place).map(|sum| &sum[column..]);
-        To {
-            spline: &mut spline[column..],
-            base: &mut base[column..],
-            begun: true,
-            with: begun.then_some(with),
-        }
-    }
-
-    /// Adds the sum of one input to the one before.
-    #[inline(always)]
-    pub fn close<S: Simd>(&mut self, simd: S, depth: usize, input: usize) {
-        let [before, here] = self.split(depth);
-        let (to, from) = (before.of(depth - 1, input), here.of(1, input));
-        for (to, from) in to.into_iter().zip(from) {
-            simd::axpy(simd, 1.0, from, to);
         }
     }
 }
@@ -138,9 +92,7 @@ pub(super) struct To<'a> {
     spline: &'a mut [f32],
     base: &'a mut [f32],
     /// Whether there is something to add to.
-    begun: bool,
-    /// Of other samples, and added first.
-    with: Option<[&'a [f32]; 2]>,
+    pub begun: bool,
 }
 
 impl To<'_> {
@@ -152,8 +104,7 @@ impl To<'_> {
         at: usize,
         sum: Row<S, V, H>,
     ) {
-        let with = self.with.map(|[spline, _]| &spline[at..]);
-        add(simd, sum, with, self.begun, &mut self.spline[at..]);
+        add(simd, sum, self.begun, &mut self.spline[at..]);
     }
 
     /// That of the base function's.
@@ -163,8 +114,7 @@ impl To<'_> {
         simd: S,
         sum: Row<S, V, H>,
     ) {
-        let with = self.with.map(|[_, base]| base);
-        add(simd, sum, with, self.begun, self.base);
+        add(simd, sum, self.begun, self.base);
     }
 
     /// Rows without samples.
@@ -175,7 +125,7 @@ impl To<'_> {
         rows: Range<usize>,
         width: usize,
     ) {
-        if self.begun && self.with.is_none() {
+        if self.begun {
             return;
         }
         for row in rows {
@@ -189,13 +139,9 @@ impl To<'_> {
 fn add<S: Simd, const V: usize, const H: usize>(
     simd: S,
     mut sum: Row<S, V, H>,
-    with: Option<&[f32]>,
     begun: bool,
     to: &mut [f32],
 ) {
-    if let Some(with) = with {
-        sum.add(&Row::load(simd, with));
-    }
     match begun {
         true => sum.add(&Row::load(simd, to)),
         // As if it were added to zeros.
