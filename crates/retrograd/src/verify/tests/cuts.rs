@@ -81,6 +81,7 @@ const NO_CUTS: &[(&str, &str, &str)] = &[
     ("layer/gat/mod.rs", "BIAS", "a tensor's place"),
     ("layer/gatv2/mod.rs", "ATT", "a tensor's place"),
     ("layer/gatv2/mod.rs", "BIAS", "a tensor's place"),
+    ("layer/gemm/segments.rs", "LEN", "numbers of a tile"),
     ("layer/gine/mod.rs", "EPS", "a tensor's place"),
     ("layer/graph_conv/mod.rs", "EPS", "a tensor's place"),
     (
