@@ -40,6 +40,8 @@ pub struct Gpu {
     events: Mutex<Option<Vec<GpuEvent>>>,
     /// The most workgroups along one axis of a dispatch; fewer than the adapter's only in checks.
     max_groups: AtomicU32,
+    /// The form of backward passes that have two.
+    pub(super) form: super::form::Asked,
     /// A deliberate fault, the pipelines that have it, and why one of them could not be made.
     mutation: Mutex<Option<Arc<Mutation>>>,
     mutated: Mutex<HashMap<PipelineKey, wgpu::ComputePipeline>>,
@@ -170,6 +172,7 @@ impl Gpu {
             mutation: Mutex::default(),
             mutated: Mutex::default(),
             refused: Mutex::default(),
+            form: Default::default(),
         }))
     }
 

@@ -19,6 +19,7 @@ mod batch;
 mod counters;
 pub(crate) mod device;
 pub(crate) mod extent;
+pub(crate) mod form;
 pub(crate) mod guard;
 mod hybrid;
 pub(crate) mod kernels;
@@ -48,6 +49,7 @@ pub use counters::Counters;
 #[doc(hidden)]
 pub use counters::GpuEvent;
 pub use device::Gpu;
+pub use form::BackwardForm;
 pub use network::GpuNetwork;
 pub use optimizer::{GpuAdam, GpuOptimizer};
 pub use precision::{LossScale, Precision};

@@ -107,6 +107,11 @@ impl Recording {
         Ok(())
     }
 
+    /// Whether activations have 16 bits.
+    pub fn is_half(&self) -> bool {
+        self.half
+    }
+
     /// The kernels' labels, in order.
     pub fn labels(&self) -> impl Iterator<Item = &str> {
         self.dispatches.iter().map(|dispatch| &dispatch.label[..])

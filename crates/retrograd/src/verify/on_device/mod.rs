@@ -1,8 +1,9 @@
 //! Everything that `retrograd verify --device gpu` runs, one check at a time: the built-in models of all
 //! families, in f32 and with 16-bit activations, sizes around the cuts of kernels, and what models don't
-//! reach (`routines`, `cases`).
+//! reach (`routines`, `cases`, `forms`).
 
 mod cases;
+mod forms;
 mod routines;
 
 use super::builtin::BuiltIn;
@@ -71,6 +72,7 @@ pub fn has_f16() -> Result<bool> {
 pub fn beside_models(half: bool) -> Vec<DeviceCheck> {
     let mut all = cases::all();
     all.extend(routines::all(half));
+    all.extend(forms::all());
     all
 }
 
