@@ -76,7 +76,10 @@ mod tests {
     fn pieces_cover_the_rows_and_are_few() {
         for rows in [1, 255, 256, 257, 4096, 4097, 1 << 20] {
             let (piece, pieces) = row_pieces(rows);
-            assert!(piece * pieces >= rows && piece * (pieces - 1) < rows, "{rows}");
+            assert!(
+                piece * pieces >= rows && piece * (pieces - 1) < rows,
+                "{rows}"
+            );
             assert!(pieces <= 16 && piece % 64 == 0, "{rows}");
         }
         assert_eq!(row_pieces(256).1, 1);

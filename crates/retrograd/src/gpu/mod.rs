@@ -39,6 +39,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 pub(crate) mod topology;
+mod traffic;
 mod train;
 mod trainer;
 mod verifier;
@@ -56,6 +57,7 @@ pub use precision::{LossScale, Precision};
 pub(crate) use recorded::OnDevice;
 pub use recorded::Recorded;
 pub use status::StepLoss;
+pub use traffic::{KernelTraffic, StepTraffic};
 pub use train::GpuTrainOptions;
 pub use trainer::GpuTrainer;
 pub use verifier::GpuVerifier;

@@ -140,7 +140,8 @@ fn dense_backward(
     }
     let first = piece * sizes.piece;
     let last = min(first + sizes.piece, sizes.rows);
-    let columns = min(8u, (INPUTS - input + 3u) / 4u);
+    // Of x, in vec4s; none where W isn't trained.
+    let columns = select(0u, min(8u, (INPUTS - input + 3u) / 4u), sizes.trains_weight == 1u);
     for (var output = 0u; output < OUTPUTS; output += 64u) {
         workgroupBarrier();
         if (sizes.wants_input == 1u) {

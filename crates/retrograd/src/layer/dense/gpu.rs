@@ -28,7 +28,10 @@ impl Record for Dense {
     fn saved(&self, io: &Lengths<'_>) -> Vec<usize> {
         match io.sparse {
             true => Vec::new(),
-            false => self.partial_sums(io.x_len / self.inputs).into_iter().collect(),
+            false => self
+                .partial_sums(io.x_len / self.inputs)
+                .into_iter()
+                .collect(),
         }
     }
 
