@@ -68,6 +68,37 @@ pub(crate) fn row_pieces(rows: usize) -> (usize, usize) {
     (piece, rows.div_ceil(piece))
 }
 
+/// The bytes that the kernels of backward count, those whose labels begin so, in a native step of a network.
+#[cfg(test)]
+pub(crate) fn counted_backward(
+    gpu: &std::sync::Arc<Gpu>,
+    (layers, inputs, rows): (&str, usize, usize),
+    form: BackwardForm,
+    label: &str,
+) -> u64 {
+    use super::{GpuNetwork, GpuOptimizer};
+    use crate::network::Network;
+    use crate::optim::OptimizerSpec;
+    use crate::{Loss, Model, Target};
+
+    let spec = format!(r#"{{"input":[{inputs}],"layers":{layers}}}"#);
+    let network = Network::new(&serde_json::from_str(&spec).unwrap()).unwrap();
+    gpu.set_backward_form(form);
+    let mut on_gpu = GpuNetwork::new(gpu, &network, &network.init(0)).unwrap();
+    let mut sgd = GpuOptimizer::new(&on_gpu, OptimizerSpec::sgd(0.1)).unwrap();
+    let x: Vec<f32> = (0..rows * inputs).map(|i| (i % 7) as f32 / 8.0).collect();
+    let target = Target::values(vec![0.5; rows * network.output_len()]);
+    let traffic = on_gpu
+        .traffic_of_native_step(&x, &target, Loss::Mse, &mut sgd, &Default::default())
+        .unwrap();
+    gpu.set_backward_form(BackwardForm::FewestBytes);
+    let is_backward = |label: &str| label.contains("backward") || label.contains("add_pieces");
+    (traffic.kernels.iter())
+        .filter(|kernel| kernel.label.starts_with(label) && is_backward(&kernel.label))
+        .map(super::KernelTraffic::bytes)
+        .sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -137,3 +137,66 @@ impl Dense {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::form::counted_backward;
+    use crate::gpu::{BackwardForm, Choice, Gpu};
+
+    fn layer(inputs: usize, outputs: usize, bias: bool) -> Dense {
+        Dense {
+            inputs,
+            outputs,
+            bias,
+            rows: 1,
+            by_input: false,
+        }
+    }
+
+    /// What the kernels count when they run is what the plan counted before.
+    #[test]
+    fn both_forms_read_and_write_what_the_plan_says() {
+        let gpu = Gpu::open(&Choice::Auto).unwrap();
+        for (rows, inputs, outputs, bias) in [
+            (1, 1, 1, true),
+            (5, 3, 2, false),
+            (17, 33, 65, true),
+            (300, 6, 130, true),
+        ] {
+            let layers = format!(
+                r#"[{{"kind":"dense","out":{inputs},"bias":false}},{{"kind":"dense","out":{outputs},"bias":{bias}}}]"#
+            );
+            for (at, wants_input) in [(0, false), (1, true)] {
+                let own = match at {
+                    0 => layer(3, inputs, false),
+                    _ => layer(inputs, outputs, bias),
+                };
+                let wanted = Wanted {
+                    rows,
+                    weight: true,
+                    bias: own.bias,
+                    input: wants_input,
+                };
+                for (form, numbers) in [
+                    (BackwardForm::Separate, own.separate_numbers(wanted)),
+                    (BackwardForm::Fused, own.fused_numbers(wanted)),
+                ] {
+                    let label = format!("{at}.dense dense_");
+                    let counted = counted_backward(&gpu, (&layers, 3, rows), form, &label);
+                    assert_eq!(counted, numbers.bytes(false), "{form:?} {layers} {rows} {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_form_with_fewer_bytes_is_taken() {
+        let gpu = Gpu::open(&Choice::Auto).unwrap();
+        let [few, many] = [1, 2].map(|reals| Numbers { reals, floats: 3 });
+        assert!(gpu.fuses(false, many, few) && !gpu.fuses(false, few, many));
+        assert!(!gpu.fuses(false, few, few));
+        gpu.set_backward_form(BackwardForm::Separate);
+        assert!(!gpu.fuses(false, many, few));
+    }
+}

@@ -158,3 +158,54 @@ impl Kan {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::form::counted_backward;
+    use crate::gpu::{BackwardForm, Choice, Gpu};
+    use crate::network::{Base, Outside};
+
+    /// What the kernels count when they run is what the plan counted before.
+    #[test]
+    fn both_forms_read_and_write_what_the_plan_says() {
+        let gpu = Gpu::open(&Choice::Auto).unwrap();
+        for (rows, inputs, outputs, grid, base, bias) in [
+            (1, 1, 1, 1, true, false),
+            (9, 3, 5, 5, true, true),
+            (65, 7, 66, 9, false, true),
+            (300, 2, 3, 40, true, false),
+        ] {
+            let base_word = if base { "silu" } else { "none" };
+            let layers = format!(
+                r#"[{{"kind":"dense","out":{inputs}}},{{"kind":"kan","out":{outputs},"grid":{grid},"degree":3,"base":"{base_word}","bias":{bias}}}]"#
+            );
+            let base = if base { Base::Silu } else { Base::None };
+            let own = Kan::new(
+                inputs,
+                outputs,
+                grid,
+                3,
+                [-1.0, 1.0],
+                base,
+                bias,
+                Outside::Decay,
+            );
+            let mut trained = [false; TENSORS];
+            trained[..3].copy_from_slice(&[true, base != Base::None, bias]);
+            let wanted = Wanted {
+                rows,
+                trained,
+                input: true,
+            };
+            for (form, numbers) in [
+                (BackwardForm::Separate, own.separate_numbers(wanted)),
+                (BackwardForm::Fused, own.fused_numbers(wanted)),
+            ] {
+                let label = "1.kan kan_";
+                let counted = counted_backward(&gpu, (&layers, 3, rows), form, label);
+                assert_eq!(counted, numbers.bytes(false), "{form:?} {layers} {rows}");
+            }
+        }
+    }
+}

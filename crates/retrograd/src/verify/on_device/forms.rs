@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{DeviceCheck, cases, models};
+use super::{DeviceCheck, cases, large, models};
 use crate::Result;
 use crate::gpu::{BackwardForm, Gpu, GpuVerifier};
 use crate::verify::chain::Options;
@@ -16,10 +16,12 @@ const WITH_TWO: &[&str] = &[
     "sizes: kan",
     "device: dense without",
     "device: kan without",
+    "device: many rows",
 ];
 
 pub(super) fn all() -> Vec<DeviceCheck> {
-    let all = cases::all().into_iter().chain(models(false));
+    let beside = cases::all().into_iter().chain(large::all());
+    let all = beside.chain(models(false));
     all.filter(|check| WITH_TWO.iter().any(|name| check.name.starts_with(name)))
         .map(separate)
         .collect()
