@@ -15,7 +15,10 @@ type Names = BTreeSet<(String, String)>;
 fn listed() -> Names {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/verification.md");
     let text = std::fs::read_to_string(path).unwrap();
-    let section = text.split_once("### Unchecked in mixed precision").unwrap().1;
+    let section = text
+        .split_once("### Unchecked in mixed precision")
+        .unwrap()
+        .1;
     let section = section.split("\n#").next().unwrap();
     let mut names = BTreeSet::new();
     let rows = section.lines().filter(|line| line.starts_with("| `"));

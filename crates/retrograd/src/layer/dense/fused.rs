@@ -184,7 +184,11 @@ mod tests {
                 ] {
                     let label = format!("{at}.dense dense_");
                     let counted = counted_backward(&gpu, (&layers, 3, rows), form, &label);
-                    assert_eq!(counted, numbers.bytes(false), "{form:?} {layers} {rows} {at}");
+                    assert_eq!(
+                        counted,
+                        numbers.bytes(false),
+                        "{form:?} {layers} {rows} {at}"
+                    );
                 }
             }
         }

@@ -219,7 +219,11 @@ fn penalised(all_zero: bool) -> Result<Made> {
     // A weight of 0 has no direction.
     params.iter_mut().step_by(17).for_each(|p| *p = 0.0);
     if all_zero {
-        let last = model.layout().tensors().iter().filter(|t| t.name.starts_with("1."));
+        let last = model
+            .layout()
+            .tensors()
+            .iter()
+            .filter(|t| t.name.starts_with("1."));
         last.for_each(|t| params[t.range()].fill(0.0));
     }
     let samples = 7;

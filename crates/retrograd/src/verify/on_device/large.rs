@@ -15,9 +15,9 @@ pub(super) fn all() -> Vec<DeviceCheck> {
             Ok((case, loss, Vec::new()))
         })
     });
-    let graphs = GRAPHS.iter().map(|&(name, spec, nodes)| {
-        check(name, move || graph(name, spec, nodes))
-    });
+    let graphs = GRAPHS
+        .iter()
+        .map(|&(name, spec, nodes)| check(name, move || graph(name, spec, nodes)));
     networks.chain(graphs).collect()
 }
 

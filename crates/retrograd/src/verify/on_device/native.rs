@@ -28,9 +28,9 @@ pub(super) fn all(half: bool) -> Vec<DeviceCheck> {
     all
 }
 
-/// 94 gates: more than a workgroup.
+/// Over 64 gates: more than a workgroup.
 fn priced() -> Result<Made<LogicCa>> {
-    let spec = r#"{"channels":2,"kernels":3,"perception":[9,8,4,2],"update":[14,40,20,10,4,2],"steps":2,
+    let spec = r#"{"channels":2,"kernels":3,"perception":[9,8,4,2],"update":[14,40,20,10,5,3,2],"steps":2,
         "gate_penalty":0.05}"#;
     let spec: LogicSpec = serde_json::from_str(spec)
         .map_err(|e| Error::invalid("the automaton with a price", e, "a spec"))?;
@@ -157,8 +157,26 @@ fn left_out(gpu: &Arc<Gpu>, name: &str) -> Result<Vec<Row>> {
     };
     let some = [f64::from(u8::from(overflows > 3 && overflows < STEPS - 3))];
     Ok(vec![
-        row(name, "after steps left out", &cast(&waited), &cast(&on_cpu), bound),
-        row(name, "bits without waiting", &cast(&ahead), &cast(&waited), |_| 0.0),
-        row(name, "several were left out, and not all", &some, &[1.0], |_| 0.0),
+        row(
+            name,
+            "after steps left out",
+            &cast(&waited),
+            &cast(&on_cpu),
+            bound,
+        ),
+        row(
+            name,
+            "bits without waiting",
+            &cast(&ahead),
+            &cast(&waited),
+            |_| 0.0,
+        ),
+        row(
+            name,
+            "several were left out, and not all",
+            &some,
+            &[1.0],
+            |_| 0.0,
+        ),
     ])
 }

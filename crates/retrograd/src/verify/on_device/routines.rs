@@ -32,7 +32,11 @@ pub(super) fn all(half: bool) -> Vec<DeviceCheck> {
     all
 }
 
-pub(super) fn check(name: &str, half: bool, rows: fn(&Arc<Gpu>, &str) -> Result<Vec<Row>>) -> DeviceCheck {
+pub(super) fn check(
+    name: &str,
+    half: bool,
+    rows: fn(&Arc<Gpu>, &str) -> Result<Vec<Row>>,
+) -> DeviceCheck {
     let name = format!("device: {name}");
     let of = name.clone();
     let run = move |options: &Options| {
@@ -242,11 +246,7 @@ fn statistics(gpu: &Arc<Gpu>, name: &str) -> Result<Vec<Row>> {
     statistics_of(gpu, name, [3, 6])
 }
 
-fn statistics_of(
-    gpu: &Arc<Gpu>,
-    name: &str,
-    [samples, plane]: [usize; 2],
-) -> Result<Vec<Row>> {
+fn statistics_of(gpu: &Arc<Gpu>, name: &str, [samples, plane]: [usize; 2]) -> Result<Vec<Row>> {
     const CHANNELS: usize = 70;
     let network = network(r#"[{"kind":"batch_norm2d"}]"#, &[CHANNELS, plane, 1])?;
     let len = network.layout().len();
