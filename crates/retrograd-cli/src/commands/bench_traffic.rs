@@ -14,7 +14,6 @@ const WORKLOADS: &[&str] = &[
     "kan-poker-64",
     "kan-poker-256",
     "cnn-128",
-    "unet-256",
     "graph-gcn16",
     "graph-gat8",
     "dag-10k",

@@ -4,7 +4,7 @@
 use super::DeviceCheck;
 use super::cases::{Made, chain};
 use crate::graph::GraphNetwork;
-use crate::verify::builtin::graph::{SizedGraph, sized};
+use crate::verify::builtin::graph::{SizedGraph, paired, sized};
 use crate::verify::builtin::network::case;
 use crate::{Loss, Model, Result};
 
@@ -18,7 +18,12 @@ pub(super) fn all() -> Vec<DeviceCheck> {
     let graphs = GRAPHS
         .iter()
         .map(|&(name, spec, nodes)| check(name, move || graph(name, spec, nodes)));
-    networks.chain(graphs).collect()
+    let pairs = check("150 pairs of nodes", || {
+        let spec = r#"{"features":3,"layers":[{"kind":"gcn","out":4},{"kind":"pair_dot"}]}"#;
+        let (case, loss) = paired("150 pairs of nodes", spec, 150)?;
+        Ok((case, loss, Vec::new()))
+    });
+    networks.chain(graphs).chain([pairs]).collect()
 }
 
 fn check<M: Model + 'static>(

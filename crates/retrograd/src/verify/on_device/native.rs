@@ -11,7 +11,7 @@ use crate::logic::{LogicBatch, LogicCa, LogicSpec};
 use crate::optim::{Optimizer, OptimizerSpec};
 use crate::rng::Key;
 use crate::scalar::cast;
-use crate::train::MicroBatch;
+use crate::train::{Clip, MicroBatch};
 use crate::verify::builtin::structured;
 use crate::verify::{Case, Row};
 use crate::{Error, Loss, Model, Result, Target};
@@ -21,6 +21,8 @@ pub(super) fn all(half: bool) -> Vec<DeviceCheck> {
     let mut all = vec![
         DeviceCheck::of(name.clone(), false, chain(name, priced)),
         check("gradients that are accumulated", false, accumulated),
+        check("updates as gradients are complete", false, fused),
+        check("the norm of many parameters", false, long_norm),
     ];
     if half {
         all.push(check("adam with steps left out", true, left_out));
@@ -179,4 +181,71 @@ fn left_out(gpu: &Arc<Gpu>, name: &str) -> Result<Vec<Row>> {
             |_| 0.0,
         ),
     ])
+}
+
+/// Every tensor updated once its gradient is complete: the bits of all at the end. Tensors begin and end
+/// between the fours that kernels read, and one has more than a workgroup's parameters.
+fn fused(gpu: &Arc<Gpu>, name: &str) -> Result<Vec<Row>> {
+    let network = network(
+        r#"[{"kind":"dense","out":3},{"kind":"tanh"},{"kind":"dense","out":1031},{"kind":"dense","out":5}]"#,
+        &[3],
+    )?;
+    let start = numbers(network.layout().len(), 0.3);
+    let x = numbers(4 * 3, 0.0);
+    let target = Target::values(numbers(4 * 5, 1.7));
+    let run = |fused: bool| -> Result<(Vec<f64>, Vec<f64>)> {
+        let mut on_gpu = GpuNetwork::new(gpu, &network, &start)?;
+        let mut adam = GpuOptimizer::new(&on_gpu, OptimizerSpec::adam(0.01))?;
+        let options = GpuTrainOptions {
+            fused,
+            ..Default::default()
+        };
+        let mut losses = Vec::new();
+        for _ in 0..3 {
+            let loss = Loss::Mse;
+            on_gpu.train_step_gpu_native_with_options(&x, &target, loss, &mut adam, &options)?;
+            losses.extend(on_gpu.finish()?.iter().map(|l| l.loss));
+        }
+        Ok((cast(on_gpu.sync_weights_to_cpu()?), losses))
+    };
+    let (right, right_losses) = run(false)?;
+    let (params, losses) = run(true)?;
+    Ok(vec![
+        row(name, "parameters", &params, &right, |_| 0.0),
+        row(name, "losses", &losses, &right_losses, |_| 0.0),
+    ])
+}
+
+/// 69 pieces of 4,096 numbers: more than a workgroup has lanes. A step that the norm cuts short is the norm.
+fn long_norm(gpu: &Arc<Gpu>, name: &str) -> Result<Vec<Row>> {
+    const CLIP: f64 = 0.125;
+    let network = network(r#"[{"kind":"dense","out":701}]"#, &[401])?;
+    let start = numbers(network.layout().len(), 0.3);
+    let x = numbers(2 * 401, 0.0);
+    let target = Target::values(numbers(2 * 701, 1.7));
+    let mut alone = GpuNetwork::new(gpu, &network, &start)?;
+    alone.loss_and_gradients(&x, &target, Loss::Mse, &Default::default())?;
+    let grads: Vec<f64> = cast(&alone.gradients()?);
+    let norm = grads.iter().map(|g| g * g).sum::<f64>().sqrt();
+    let mut on_gpu = GpuNetwork::new(gpu, &network, &start)?;
+    let mut sgd = GpuOptimizer::new(&on_gpu, OptimizerSpec::sgd(1.0))?;
+    let options = GpuTrainOptions {
+        clip: Clip {
+            norm: Some(CLIP * norm),
+            element: None,
+        },
+        ..Default::default()
+    };
+    let loss = Loss::Mse;
+    on_gpu.train_step_gpu_native_with_options(&x, &target, loss, &mut sgd, &options)?;
+    on_gpu.finish()?;
+    let params: Vec<f64> = cast(on_gpu.sync_weights_to_cpu()?);
+    let factor = CLIP * norm / (norm + 1e-6);
+    let right: Vec<f64> = (start.iter().zip(&grads))
+        .map(|(&p, g)| f64::from(p) - factor * g)
+        .collect();
+    // A lane adds some 64 squares, trees 64 sums; a root and a quotient by WGSL's word: 2.5 units and 3.
+    let unit = f64::from(f32::EPSILON);
+    let bound = |i: usize| unit * (right[i].abs() + 100.0 * factor * grads[i].abs());
+    Ok(vec![row(name, "parameters", &params, &right, bound)])
 }
