@@ -9,7 +9,7 @@ use retrograd::data::write_whole;
 use retrograd::group::Alone;
 use retrograd::parallel;
 
-use super::bench_mpi;
+use super::{bench_mpi, bench_traffic};
 use crate::bench::{self, Device};
 use crate::exit::{Outcome, Result};
 use crate::{log, processes};
@@ -22,6 +22,7 @@ Examples:
   retrograd bench mlp-256 'kan-*' --threads 2 --json figures.json
   retrograd bench 'logic-*' --speedup
   retrograd bench --device gpu --profile
+  retrograd bench --traffic
   mpirun -np 2 retrograd bench kan-wide-256 --threads 1")]
 pub struct BenchArgs {
     /// The workloads; all of them by default. A final * stands for any ending.
@@ -49,6 +50,11 @@ pub struct BenchArgs {
     /// Shows where the time of a native step goes, kernel by kernel, with --device gpu.
     #[arg(long)]
     profile: bool,
+    /// Shows what a training step on a GPU sends, waits for, and lets kernels read and write, beside the least,
+    /// and its time beside the CPU's; of a few workloads of every family where none are named. Kernel by
+    /// kernel where one is.
+    #[arg(long, conflicts_with_all = ["profile", "dump", "shards", "speedup", "fused_updates"])]
+    traffic: bool,
     /// Writes the figures as a JSON array.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -76,6 +82,9 @@ fn asked_of_mpi(names: &[String]) -> Vec<&'static str> {
 pub fn run(args: BenchArgs) -> Result {
     if args.profile {
         return profile(args.device);
+    }
+    if args.traffic {
+        return bench_traffic::run(&args.names, args.threads);
     }
     let of_mpi = asked_of_mpi(&args.names);
     if !of_mpi.is_empty() {
@@ -194,7 +203,10 @@ fn profile(_: Device) -> Result {
     bail!("--profile: this build has no GPU; it needs the feature gpu");
 }
 
-fn choose(names: &[String], device: Option<Device>) -> anyhow::Result<Vec<&'static Workload>> {
+pub(super) fn choose(
+    names: &[String],
+    device: Option<Device>,
+) -> anyhow::Result<Vec<&'static Workload>> {
     if names.is_empty() {
         // Those of the device; a list shows all.
         let of = |w: &&Workload| match device {

@@ -2,6 +2,7 @@
 
 mod bench;
 mod bench_mpi;
+mod bench_traffic;
 mod check;
 mod completions;
 mod devices;

@@ -70,6 +70,7 @@ fn memory_read(device: BenchDevice) -> crate::Result<Prepared> {
         problem: None,
         fused: None,
         sharded: None,
+        on_gpu: None,
     })
 }
 
@@ -93,6 +94,7 @@ fn parallel_region(device: BenchDevice) -> crate::Result<Prepared> {
         problem: None,
         fused: None,
         sharded: None,
+        on_gpu: None,
     })
 }
 
@@ -170,5 +172,6 @@ fn cache_line(device: BenchDevice) -> crate::Result<Prepared> {
         problem: None,
         fused: None,
         sharded: None,
+        on_gpu: None,
     })
 }

@@ -2,6 +2,8 @@
 //! registry.
 
 pub(crate) mod machine;
+#[cfg(feature = "gpu")]
+mod on_gpu;
 mod peak;
 mod problem;
 mod sharded;
@@ -57,6 +59,79 @@ pub struct Prepared {
     pub fused: Option<Arc<AtomicBool>>,
     /// Makes the same steps on batches that are cut into shards; none where they can't be.
     pub sharded: Option<Sharded>,
+    /// Makes the same steps on the adapter that wgpu chooses; none where they are no training steps.
+    pub on_gpu: Option<OnGpu>,
+}
+
+/// Measures a workload's steps on a device.
+pub type OnGpu = Box<dyn FnOnce() -> Result<GpuSteps> + Send>;
+
+/// A workload's training step on a device.
+#[derive(Clone, Debug)]
+pub struct GpuSteps {
+    /// The device.
+    pub adapter: String,
+    /// Everything on the device.
+    pub native: GpuStep,
+    /// Gradients on the device, the update on the CPU.
+    pub hybrid: GpuStep,
+    /// Bytes of storage buffers that the kernels of a native step read and write.
+    pub bytes: u64,
+    /// With every operand of a kernel read once and every result written once.
+    pub least: u64,
+    /// With the whole step in one kernel.
+    pub fused: u64,
+    /// The first two kernel by kernel.
+    pub kernels: Vec<(String, u64, u64)>,
+}
+
+/// How a step goes; counts and bytes are means of eight.
+#[derive(Clone, Copy, Debug)]
+pub struct GpuStep {
+    /// Waited for.
+    pub median: Duration,
+    /// Command buffers.
+    pub submits: f64,
+    /// Times that the CPU stood still.
+    pub waits: f64,
+    /// Kernels.
+    pub dispatches: f64,
+    /// Bytes to the device.
+    pub sent: f64,
+    /// Bytes from it.
+    pub brought: f64,
+}
+
+/// A model whose steps can be made on a device, where the build has any.
+#[cfg(feature = "gpu")]
+pub(crate) trait Benched: crate::gpu::Recorded + 'static {}
+#[cfg(feature = "gpu")]
+impl<M: crate::gpu::Recorded + 'static> Benched for M {}
+/// The same in a build without.
+#[cfg(not(feature = "gpu"))]
+pub(crate) trait Benched: Model + 'static {}
+#[cfg(not(feature = "gpu"))]
+impl<M: Model + 'static> Benched for M {}
+
+/// Measures steps of a model on a device.
+pub(crate) fn on_gpu<M: Benched>(
+    model: &M,
+    loss: Loss,
+    optimizer: OptimizerSpec,
+    clip: Clip,
+    example: &Example<M>,
+) -> Result<GpuSteps> {
+    #[cfg(feature = "gpu")]
+    return on_gpu::steps(model, loss, optimizer, clip, example);
+    #[cfg(not(feature = "gpu"))]
+    {
+        let _ = (model, loss, optimizer, clip, example);
+        Err(Error::invalid(
+            "--traffic",
+            "a build without",
+            "the feature gpu",
+        ))
+    }
 }
 
 impl Prepared {
@@ -105,7 +180,7 @@ pub(crate) fn step_once<M: Model>(
 }
 
 /// The usual workload: training steps of a model on one batch, on the CPU.
-pub(crate) fn training<M: Model + 'static>(
+pub(crate) fn training<M: Benched>(
     device: BenchDevice,
     model: M,
     loss: Loss,
@@ -118,7 +193,7 @@ pub(crate) fn training<M: Model + 'static>(
     let mut stepper = Stepper::new(&model, model.init(0), optimizer);
     let mut step = 0;
     let shared = Arc::new((model, example));
-    let same = shared.clone();
+    let (same, for_gpu) = (shared.clone(), shared.clone());
     let of_shards = cut.map(|cut| {
         let task = Fixed::new(shared.clone(), loss, cut);
         sharded(move || Ok(task), optimizer, Clip::default())
@@ -141,6 +216,9 @@ pub(crate) fn training<M: Model + 'static>(
         })),
         fused: Some(fused),
         sharded: of_shards,
+        on_gpu: Some(Box::new(move || {
+            on_gpu(&for_gpu.0, loss, optimizer, Clip::default(), &for_gpu.1)
+        })),
     })
 }
 
@@ -171,6 +249,7 @@ pub(crate) fn inference<M: Model + 'static>(
         })),
         fused: None,
         sharded: None,
+        on_gpu: None,
     })
 }
 

@@ -27,5 +27,6 @@ fn peak(device: BenchDevice) -> crate::Result<Prepared> {
         problem: None,
         fused: None,
         sharded: None,
+        on_gpu: None,
     })
 }

@@ -1,7 +1,7 @@
 //! The chosen device, its buffers and its pipelines.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::adapter::{AdapterDescription, Choice, all_adapters, block_on, choose, describe};
@@ -40,6 +40,10 @@ pub struct Gpu {
     events: Mutex<Option<Vec<GpuEvent>>>,
     /// The most workgroups along one axis of a dispatch; fewer than the adapter's only in checks.
     max_groups: AtomicU32,
+    /// The form of backward passes that have two.
+    pub(super) form: super::form::Asked,
+    /// Kernels that are recorded count what they read and write.
+    pub(super) tallies: AtomicBool,
     /// A deliberate fault, the pipelines that have it, and why one of them could not be made.
     mutation: Mutex<Option<Arc<Mutation>>>,
     mutated: Mutex<HashMap<PipelineKey, wgpu::ComputePipeline>>,
@@ -170,6 +174,8 @@ impl Gpu {
             mutation: Mutex::default(),
             mutated: Mutex::default(),
             refused: Mutex::default(),
+            form: Default::default(),
+            tallies: AtomicBool::new(false),
         }))
     }
 
@@ -454,14 +460,14 @@ impl Gpu {
         pipeline
     }
 
-    fn module(&self, name: &str, text: String) -> wgpu::ShaderModule {
+    pub(super) fn module(&self, name: &str, text: String) -> wgpu::ShaderModule {
         let source = wgpu::ShaderSource::Wgsl(text.into());
         let label = Some(name);
         self.device
             .create_shader_module(wgpu::ShaderModuleDescriptor { label, source })
     }
 
-    fn compile(
+    pub(super) fn compile(
         &self,
         module: &wgpu::ShaderModule,
         layout: Option<&wgpu::PipelineLayout>,

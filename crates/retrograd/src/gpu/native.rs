@@ -21,6 +21,7 @@ use super::plan::{Form, GpuPlan, Shared, StepKey};
 use super::recorded::Recorded;
 use super::recording::{Part, Recording};
 use super::status::{SLOTS, Status, StepLoss};
+use super::traffic::StepTraffic;
 use super::train::{
     GpuTrainOptions, encode, loss_kind, loss_scale, not_finite, padded, record_loss,
 };
@@ -524,9 +525,7 @@ impl<M: Recorded> GpuNetwork<M> {
         // Recorded and compiled before anything is timed.
         self.train_step_gpu_native_with_options(x, target, loss, optimizer, options)?;
         self.finish()?;
-        let outputs = self.padded_outputs(&taken)?;
-        let weighted = padded(target, &taken, outputs).weights.is_some();
-        let key = (loss_kind(loss), weighted, optimizer.id, form_of(options));
+        let key = self.step_key(&taken, target, loss, optimizer, options)?;
         let plan = self.plan(&taken)?.plan;
         let labels: Vec<String> = plan.steps[&key].labels().map(String::from).collect();
         let count = 2 * labels.len() as u32;
@@ -552,6 +551,50 @@ impl<M: Recorded> GpuNetwork<M> {
             .chunks_exact(2)
             .map(|t| t[1].saturating_sub(t[0]) as f64 * period);
         Ok(labels.into_iter().zip(spans).collect())
+    }
+
+    /// What the kernels of a native step read and write in storage buffers: the step is made by kernels that
+    /// count. An error where a step of this kind was made before, by others.
+    pub fn traffic_of_native_step(
+        &mut self,
+        x: &M::Given,
+        target: &Target<f32>,
+        loss: Loss,
+        optimizer: &mut GpuOptimizer,
+        options: &GpuTrainOptions,
+    ) -> Result<StepTraffic> {
+        let taken = self.take(x)?;
+        loss.check(taken.outputs, target)?;
+        self.gpu.tally(true);
+        let stepped = self.train_step_gpu_native_with_options(x, target, loss, optimizer, options);
+        self.gpu.tally(false);
+        stepped?;
+        self.finish()?;
+        let key = self.step_key(&taken, target, loss, optimizer, options)?;
+        let gpu = std::sync::Arc::clone(&self.gpu);
+        let plan = self.plan(&taken)?.plan;
+        let traffic = StepTraffic::of(&gpu, &plan.steps[&key])?;
+        match traffic.kernels.is_empty() {
+            false => Ok(traffic),
+            true => Err(Error::Gpu {
+                what: "kernels that were recorded before don't count".into(),
+                advice: "count the first step of a network".into(),
+            }),
+        }
+    }
+
+    /// The key of a native step's recording.
+    fn step_key(
+        &mut self,
+        taken: &Taken,
+        target: &Target<f32>,
+        loss: Loss,
+        optimizer: &GpuOptimizer,
+        options: &GpuTrainOptions,
+    ) -> Result<StepKey> {
+        let outputs = self.padded_outputs(taken)?;
+        let weighted = padded(target, taken, outputs).weights.is_some();
+        Ok((loss_kind(loss), weighted, optimizer.id, form_of(options)))
     }
 
     /// The losses of native steps that have arrived, each once; never waits.

@@ -35,6 +35,14 @@ impl Default for LossScale {
 }
 
 impl LossScale {
+    /// The largest that a run can come to.
+    pub(crate) fn largest() -> Self {
+        LossScale {
+            initial: LARGEST,
+            ..Self::default()
+        }
+    }
+
     /// An error where it can't be worked with.
     pub fn check(&self) -> Result<()> {
         let is_power =

@@ -4,6 +4,7 @@ use super::counters::count;
 use super::device::Gpu;
 use super::guard;
 use super::kernels::Kernel;
+use super::traffic::Tally;
 use crate::{Error, Result};
 
 /// A part of a buffer that a kernel sees.
@@ -27,7 +28,7 @@ impl Part {
 
     /// The bytes that a kernel sees: to the end of the buffer where the part reaches it, with what is
     /// there to show a kernel that goes beyond.
-    fn bound(&self) -> u64 {
+    pub fn bound(&self) -> u64 {
         let guard = guard::bytes(self.buffer.usage());
         match self.offset + self.bytes + guard == self.buffer.size() {
             true => self.bytes + guard,
@@ -41,6 +42,8 @@ struct Dispatch {
     pipeline: wgpu::ComputePipeline,
     bind_group: wgpu::BindGroup,
     groups: [u32; 2],
+    /// Counts what it reads and writes, where that was asked for.
+    tally: Option<Tally>,
 }
 
 /// Dispatches, in order.
@@ -72,7 +75,16 @@ impl Recording {
         groups: usize,
     ) -> Result<()> {
         let groups = fold(groups, gpu.max_groups())?;
-        let pipeline = gpu.pipeline(kernel, self.half, entry, constants);
+        let tally = match gpu.tallies() {
+            true => Some(Tally::new(
+                gpu, kernel, self.half, entry, constants, buffers,
+            )?),
+            false => None,
+        };
+        let pipeline = match &tally {
+            Some(tally) => tally.pipeline.clone(),
+            None => gpu.pipeline(kernel, self.half, entry, constants),
+        };
         let sizes = gpu.constant(
             "sizes",
             bytemuck::cast_slice(&kernel.sizes(sizes)?),
@@ -103,13 +115,24 @@ impl Recording {
             pipeline,
             bind_group,
             groups,
+            tally,
         });
         Ok(())
+    }
+
+    /// Whether activations have 16 bits.
+    pub fn is_half(&self) -> bool {
+        self.half
     }
 
     /// The kernels' labels, in order.
     pub fn labels(&self) -> impl Iterator<Item = &str> {
         self.dispatches.iter().map(|dispatch| &dispatch.label[..])
+    }
+
+    /// The kernels' labels and counts, where they were asked for.
+    pub fn tallies(&self) -> impl Iterator<Item = (&str, &Tally)> {
+        (self.dispatches.iter()).filter_map(|d| Some((&d.label[..], d.tally.as_ref()?)))
     }
 
     /// Replays it into an encoder, in one pass. With a query set every kernel gets a pass of its
@@ -124,6 +147,9 @@ impl Recording {
         let run = |pass: &mut wgpu::ComputePass<'_>, dispatch: &Dispatch| {
             pass.set_pipeline(&dispatch.pipeline);
             pass.set_bind_group(0, &dispatch.bind_group, &[]);
+            if let Some(tally) = &dispatch.tally {
+                pass.set_bind_group(1, &tally.bind_group, &[]);
+            }
             pass.dispatch_workgroups(dispatch.groups[0], dispatch.groups[1], 1);
         };
         let Some(query_set) = times else {

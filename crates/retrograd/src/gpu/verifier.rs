@@ -60,40 +60,19 @@ impl GpuVerifier {
 
     /// The output without training: no dropout, running statistics.
     pub(crate) fn infer<M: Recorded>(&self, subject: &Subject<'_, M>) -> Result<Vec<f64>> {
-        let (mut network, x, _) = self.put(subject)?;
+        let (mut network, x, _) = self.put(subject, LossScale::default())?;
         let output = network.forward_batch(M::given(&x))?;
         self.gpu.check_guards()?;
         Ok(cast(&output))
     }
 
-    fn put<M: Recorded>(&self, subject: &Subject<'_, M>) -> Result<Put<M>> {
-        let params: Vec<f32> = cast(&subject.params);
-        let network = match self.precision {
-            Precision::F32 => GpuNetwork::new(&self.gpu, subject.model, &params)?,
-            Precision::Mixed => {
-                let scale = LossScale::default();
-                GpuNetwork::mixed(&self.gpu, subject.model, &params, scale)?
-            }
-        };
-        let input = subject.model.cast_input(&subject.input);
-        Ok((network, input, subject.target.cast()))
-    }
-}
-
-impl<M: Recorded> Device<M> for GpuVerifier {
-    fn link(&self) -> Link {
-        Link::Gpu
-    }
-
-    fn granted(&self) -> &'static Granted {
-        match self.precision {
-            Precision::F32 => &Granted::WGSL,
-            Precision::Mixed => &Granted::MIXED,
-        }
-    }
-
-    fn evaluate(&mut self, subject: &Subject<'_, M>) -> Result<Evaluation<f64>> {
-        let (mut network, x, target) = self.put(subject)?;
+    /// Output, loss and gradients, from that loss scale on.
+    fn evaluate_at<M: Recorded>(
+        &self,
+        subject: &Subject<'_, M>,
+        scale: LossScale,
+    ) -> Result<Evaluation<f64>> {
+        let (mut network, x, target) = self.put(subject, scale)?;
         let x = M::given(&x);
         let output = network.forward_batch_training(x, &subject.pass)?;
         let options = GpuTrainOptions {
@@ -113,13 +92,54 @@ impl<M: Recorded> Device<M> for GpuVerifier {
         })
     }
 
+    fn put<M: Recorded>(&self, subject: &Subject<'_, M>, scale: LossScale) -> Result<Put<M>> {
+        let params: Vec<f32> = cast(&subject.params);
+        let network = match self.precision {
+            Precision::F32 => GpuNetwork::new(&self.gpu, subject.model, &params)?,
+            Precision::Mixed => GpuNetwork::mixed(&self.gpu, subject.model, &params, scale)?,
+        };
+        let input = subject.model.cast_input(&subject.input);
+        Ok((network, input, subject.target.cast()))
+    }
+}
+
+impl<M: Recorded> Device<M> for GpuVerifier {
+    fn link(&self) -> Link {
+        Link::Gpu
+    }
+
+    fn granted(&self) -> &'static Granted {
+        match self.precision {
+            Precision::F32 => &Granted::WGSL,
+            Precision::Mixed => &Granted::MIXED,
+        }
+    }
+
+    /// In mixed precision with the largest loss scale at which no gradient overflows, the input's included,
+    /// which training doesn't ask for.
+    fn evaluate(&mut self, subject: &Subject<'_, M>) -> Result<Evaluation<f64>> {
+        let mut scale = match self.precision {
+            Precision::F32 => LossScale::default(),
+            Precision::Mixed => LossScale::largest(),
+        };
+        loop {
+            let evaluation = self.evaluate_at(subject, scale)?;
+            let overflows = !evaluation.d_input.iter().all(|d| d.is_finite());
+            let smaller = self.precision == Precision::Mixed && scale.initial > 1.0;
+            if !(overflows && smaller && evaluation.loss.is_finite()) {
+                return Ok(evaluation);
+            }
+            scale.initial *= 0.5;
+        }
+    }
+
     fn trajectory(
         &mut self,
         subject: &Subject<'_, M>,
         optimizer: &BundleOptimizer,
         steps: usize,
     ) -> Result<Trajectory<f64>> {
-        let (mut network, x, target) = self.put(subject)?;
+        let (mut network, x, target) = self.put(subject, LossScale::default())?;
         let x = M::given(&x);
         let mut state = GpuOptimizer::new(&network, optimizer.spec)?;
         let options = GpuTrainOptions {

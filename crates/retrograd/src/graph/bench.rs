@@ -178,6 +178,7 @@ fn large(device: BenchDevice) -> crate::Result<Prepared> {
         problem: None,
         fused: None,
         sharded: None,
+        on_gpu: None,
     })
 }
 

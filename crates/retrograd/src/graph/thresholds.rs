@@ -174,5 +174,6 @@ fn prepared(step: impl FnMut() + Send + 'static) -> Prepared {
         problem: None,
         fused: None,
         sharded: None,
+        on_gpu: None,
     }
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::logic::{BitGrid, BoundaryCondition, HardCircuit, LogicTask, Program};
+use crate::logic::{BitGrid, BoundaryCondition, HardCircuit, LogicCa, LogicTask, Program};
 use crate::model::Model;
 use crate::rng::Key;
-use crate::train::{Clip, Experiment, Lesson, Stepper, Task, TensorFile};
+use crate::train::{Clip, Example, Experiment, Lesson, Stepper, Task, TensorFile};
 use crate::{Error, Loss, Pass, Result};
 
 use crate::bench::tensor;
-use crate::bench::{BenchDevice, Prepared, Workload, problem, sharded, step_once};
+use crate::bench::{BenchDevice, Prepared, Workload, on_gpu, problem, sharded, step_once};
 
 pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
@@ -70,7 +70,8 @@ fn step_of(experiment: Experiment, device: BenchDevice) -> Result<Prepared> {
     let params = task.model().init(0);
     let mut stepper = Stepper::new(task.model(), params, experiment.train.optimizer);
     let mut example = None;
-    let (same, optimizer) = (experiment.clone(), experiment.train.optimizer);
+    let (same, for_gpu) = (experiment.clone(), experiment.clone());
+    let optimizer = experiment.train.optimizer;
     let mut step = 0;
     let fused = Arc::new(AtomicBool::new(false));
     let switch = fused.clone();
@@ -96,17 +97,26 @@ fn step_of(experiment: Experiment, device: BenchDevice) -> Result<Prepared> {
         problem: Some(Box::new(move || problem_of(&experiment))),
         fused: Some(fused),
         sharded: Some(sharded(move || LogicTask::new(&same), optimizer, CLIP)),
+        on_gpu: Some(Box::new(move || {
+            let (task, example) = first_batch(&for_gpu)?;
+            on_gpu(task.model(), Loss::SumSquares, optimizer, CLIP, &example)
+        })),
     })
+}
+
+fn first_batch(experiment: &Experiment) -> Result<(LogicTask, Example<LogicCa>)> {
+    let mut task = LogicTask::new(experiment)?;
+    let mut example = None;
+    task.batch(0, &mut example)?;
+    match example {
+        Some(example) => Ok((task, example)),
+        None => Err(Error::invalid("the first step", "no batch", "one")),
+    }
 }
 
 /// The first step's batch.
 fn problem_of(experiment: &Experiment) -> Result<TensorFile> {
-    let mut task = LogicTask::new(experiment)?;
-    let mut example = None;
-    task.batch(0, &mut example)?;
-    let Some(example) = example else {
-        return Err(Error::invalid("the first step", "no batch", "one"));
-    };
+    let (task, example) = first_batch(experiment)?;
     let optimizer = experiment.train.optimizer;
     let mut file = problem(task.model(), Loss::SumSquares, optimizer, &CLIP, &example)?;
     let spec = serde_json::to_string(task.model().spec()).expect("plain values");
@@ -145,5 +155,6 @@ fn hard_life(device: BenchDevice) -> Result<Prepared> {
         problem: None,
         fused: None,
         sharded: None,
+        on_gpu: None,
     })
 }

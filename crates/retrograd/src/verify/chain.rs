@@ -45,6 +45,8 @@ pub struct Options {
     /// Where the same models are checked again and again, on kernels that change: what the reference
     /// said. Then only kernels are looked at, to the first failure.
     pub kept: Option<Kept>,
+    /// Runs a device's kernels and compares nothing: to see which those are.
+    pub touches: bool,
     /// Called with what is being checked.
     pub progress: Option<OnProgress>,
 }
@@ -81,6 +83,7 @@ impl Default for Options {
             threads: vec![1, 2, 7],
             thread_steps: 10,
             on: On::Cpu,
+            touches: false,
             kept: None,
             progress: None,
         }
@@ -205,6 +208,13 @@ pub fn check_on<M: Model>(
     let say = |what: &str| options.say(&format!("{}: {what}", subject.name));
     let optimizers: Vec<&BundleOptimizer> = options.optimizers.iter().map(|(_, o)| o).collect();
     let names: Vec<&str> = options.optimizers.iter().map(|(n, _)| n.as_str()).collect();
+    if options.touches {
+        device.evaluate(subject)?;
+        for optimizer in optimizers {
+            device.trajectory(subject, optimizer, 1)?;
+        }
+        return Ok(Report::default());
+    }
     say("what rounding can explain");
     let (granted, steps) = (device.granted(), options.steps);
     let expected = options.expectation(&subject.name, || {

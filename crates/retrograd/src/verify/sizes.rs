@@ -44,6 +44,8 @@ struct Axis {
     /// While another axis is stretched.
     usual: usize,
     cuts: Vec<Cut>,
+    /// Where a device's kernels cut, beside [`DEVICE_CUTS`].
+    device_cuts: Vec<Cut>,
     /// The largest that means something.
     most: usize,
 }
@@ -118,8 +120,17 @@ impl Stretch {
             name,
             usual,
             cuts,
+            device_cuts: Vec::new(),
             most,
         });
+        self
+    }
+
+    /// With sizes at which a device's kernels cut an axis, beside those that all have.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn on_device(mut self, name: &str, cuts: impl IntoIterator<Item = Cut>) -> Self {
+        let axis = self.axes.iter_mut().find(|axis| axis.name == name);
+        axis.expect("one of its axes").device_cuts.extend(cuts);
         self
     }
 
@@ -133,7 +144,7 @@ impl Stretch {
 
     /// Its cuts on all axes.
     pub fn cuts(&self) -> impl Iterator<Item = &Cut> {
-        self.axes.iter().flat_map(|a| &a.cuts)
+        (self.axes.iter()).flat_map(|a| a.cuts.iter().chain(&a.device_cuts))
     }
 
     /// Whether a GPU computes it, too.
@@ -147,7 +158,10 @@ impl Stretch {
             On::Cpu => self.drawn(draw, |axis, _| axis.cuts.iter().map(|c| c.size).collect()),
             On::Gpu(_) if !self.is_model() => Vec::new(),
             On::Gpu(_) => {
-                let mut sizes = self.drawn(draw, |_, _| DEVICE_CUTS.to_vec());
+                let mut sizes = self.drawn(draw, |axis, _| {
+                    let own = axis.device_cuts.iter().map(|c| c.size);
+                    own.chain(DEVICE_CUTS).collect()
+                });
                 let mut many: Vec<usize> = self.axes.iter().map(|a| a.usual).collect();
                 if let Some(first) = self.axes.iter().position(|a| a.most >= DEVICE_MANY) {
                     many[first] = DEVICE_MANY;
@@ -311,6 +325,10 @@ pub(crate) fn stretched<M: Model>(subject: &Subject<'_, M>, options: &Options) -
             why,
         )]);
     };
+    if options.touches {
+        device.evaluate(subject)?;
+        return Ok(Vec::new());
+    }
     let granted = device.granted();
     let expected = options.expectation(&subject.name, || {
         Expectation::new(subject, granted, &[], 0, &PLAN)

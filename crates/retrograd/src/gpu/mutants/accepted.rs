@@ -29,6 +29,16 @@ pub(super) fn parsed(text: &str, half: bool) -> Result<Parsed, String> {
     Ok(Parsed { module, info })
 }
 
+/// Whether naga takes a whole text for a module.
+#[cfg(test)]
+pub(in crate::gpu) fn parses(text: &str) -> Result<(), String> {
+    let module = naga::front::wgsl::parse_str(text).map_err(|e| e.emit_to_string(text))?;
+    Validator::new(ValidationFlags::all(), Capabilities::all())
+        .validate(&module)
+        .map(|_| ())
+        .map_err(|e| e.emit_to_string(text))
+}
+
 /// What an entry point of a right kernel is bound to: wrong ones get the same, whatever they still use.
 pub(crate) fn layout(kernel: &Kernel, entry: &str) -> Vec<wgpu::BindGroupLayoutEntry> {
     let Ok(Parsed { module, info }) = parsed(&kernel.text(false), false) else {

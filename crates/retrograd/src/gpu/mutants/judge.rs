@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -44,14 +44,17 @@ pub struct Reach {
     pub kernels: BTreeSet<(String, String)>,
 }
 
-/// The most checks that a mutant is run through: those that run little else first.
-const MAX_CHECKS: usize = 80;
+/// The most checks that a mutant is run through. Of a model that is checked at several sizes one comes
+/// before the others', so that all models are among them.
+const MAX_CHECKS: usize = 160;
 
 /// Runs mutants through checks.
 pub struct Judge {
     gpu: Arc<Gpu>,
     checks: Vec<DeviceCheck>,
     options: Options,
+    /// Checks that were seen to pass without a mutant.
+    sound: Mutex<BTreeSet<String>>,
 }
 
 impl Judge {
@@ -68,6 +71,7 @@ impl Judge {
             checks: on_device::all(gpu.description().f16),
             gpu,
             options,
+            sound: Mutex::default(),
         })
     }
 
@@ -76,25 +80,43 @@ impl Judge {
         self.checks.iter().map(|check| &check.name[..])
     }
 
-    /// What a check reaches. It must pass on kernels that are right.
+    /// What a check reaches.
     pub fn reach(&self, name: &str) -> Result<Reach> {
         let check = self.check(name)?;
+        let options = Options {
+            touches: true,
+            ..self.options.clone()
+        };
         self.gpu.mutate(None);
         self.gpu.take_used();
-        check.run(&self.options)?;
+        check.run(&options)?;
         let kernels = (self.gpu.take_used().into_iter())
             .map(|(file, entry)| (file.to_string(), entry.to_string()))
             .collect();
         let start = Instant::now();
-        let report = check.run(&self.options)?;
+        check.run(&options)?;
         let seconds = start.elapsed().as_secs_f64();
-        match report.rows.iter().find(|row| row.verdict == Verdict::Fail) {
-            None => Ok(Reach { seconds, kernels }),
-            Some(row) => Err(Error::Gpu {
-                what: format!("{name} fails without a mutant: {}", row.tensor),
-                advice: "correct what `retrograd verify --device gpu` shows first".into(),
-            }),
+        Ok(Reach { seconds, kernels })
+    }
+
+    /// A check that fails on kernels that are right says nothing about others.
+    fn is_sound(&self, check: &DeviceCheck) -> Result<()> {
+        let mut sound = self.sound.lock().unwrap_or_else(PoisonError::into_inner);
+        if sound.contains(&check.name) {
+            return Ok(());
         }
+        self.gpu.mutate(None);
+        let report = check.run(&self.options)?;
+        match report.rows.iter().find(|row| row.verdict == Verdict::Fail) {
+            None => drop(sound.insert(check.name.clone())),
+            Some(row) => {
+                return Err(Error::Gpu {
+                    what: format!("{} fails without a mutant: {}", check.name, row.tensor),
+                    advice: "correct what `retrograd verify --device gpu` shows first".into(),
+                });
+            }
+        }
+        Ok(())
     }
 
     fn check(&self, name: &str) -> Result<&DeviceCheck> {
@@ -128,6 +150,7 @@ impl Judge {
                 Ok(Err(_)) | Err(_) => false,
             };
             if !passes {
+                self.is_sound(check)?;
                 judged = Judged::Caught { by: name.into() };
                 break;
             }
@@ -187,8 +210,26 @@ impl Mutant {
             let (more, less) = (a.kernels.len(), b.kernels.len());
             more.cmp(&less).then(a.seconds.total_cmp(&b.seconds))
         });
-        found.truncate(MAX_CHECKS);
-        found.into_iter().map(|(name, _)| &name[..]).collect()
+        // Those of one model one after the other, and none of them twice.
+        let mut before: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut turns: Vec<(usize, &str)> = (found.iter())
+            .map(|(name, _)| {
+                let turn = before.entry(model_of(name)).or_default();
+                *turn += 1;
+                (*turn, &name[..])
+            })
+            .collect();
+        turns.sort_by_key(|(turn, _)| *turn);
+        turns.truncate(MAX_CHECKS);
+        turns.into_iter().map(|(_, name)| name).collect()
+    }
+}
+
+/// What is checked, without its size: `sizes: kan` of `sizes: kan, rows 63`.
+fn model_of(name: &str) -> &str {
+    match name.contains("sizes: ") {
+        true => name.rsplit_once(", ").map_or(name, |(model, _)| model),
+        false => name,
     }
 }
 

@@ -10,9 +10,11 @@ mod accepted;
 mod judge;
 mod listed;
 mod make;
-mod tokens;
+pub(super) mod tokens;
 
 pub(crate) use accepted::layout;
+#[cfg(test)]
+pub(super) use accepted::parses;
 pub use judge::{Judge, Judged, Reach};
 pub use listed::{Class, Listed, listed};
 pub use make::Mutant;
@@ -30,14 +32,16 @@ pub fn all() -> Result<Vec<Mutant>> {
     Ok(all)
 }
 
-/// So many of some mutants, drawn at random; the same ones for the same seed.
-pub fn drawn(mut mutants: Vec<Mutant>, count: usize, seed: u64) -> Vec<Mutant> {
-    let mut stream = Key::new(seed).purpose("mutants of shaders").stream();
-    let mut drawn = Vec::new();
-    while drawn.len() < count && !mutants.is_empty() {
-        drawn.push(mutants.swap_remove(stream.below(mutants.len())));
-    }
-    drawn
+/// So many of some mutants, drawn at random; the same ones for the same seed. Each has a place of its own in
+/// the order, so a file that is added or changed leaves the draw among the others as it is.
+pub fn drawn(mutants: Vec<Mutant>, count: usize, seed: u64) -> Vec<Mutant> {
+    let key = Key::new(seed);
+    let mut ordered: Vec<(u64, Mutant)> = (mutants.into_iter())
+        .map(|mutant| (key.purpose(&mutant.key()).stream().u64(), mutant))
+        .collect();
+    ordered.sort_by_key(|(place, _)| *place);
+    ordered.truncate(count);
+    ordered.into_iter().map(|(_, mutant)| mutant).collect()
 }
 
 impl Mutant {
@@ -106,6 +110,23 @@ mod tests {
             assert!(changed.starts_with(&text[..mutant.range.start]));
             assert!(changed.ends_with(&text[mutant.range.end..]));
         }
+    }
+
+    #[test]
+    fn a_draw_stays_when_files_are_added() {
+        let all = all().unwrap();
+        let fewer: Vec<Mutant> = (all.iter().filter(|m| !m.file.contains("kan")))
+            .cloned()
+            .collect();
+        let of_all = drawn(all, 400, 3);
+        let same = (of_all.iter()).filter(|m| !m.file.contains("kan"));
+        let drawn: Vec<Mutant> = drawn(fewer, 400, 3);
+        assert!(
+            same.eq(drawn
+                .iter()
+                .take(of_all.iter().filter(|m| !m.file.contains("kan")).count()))
+        );
+        assert_ne!(drawn[0], super::drawn(super::all().unwrap(), 1, 4)[0]);
     }
 
     #[test]

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 /// A word, a number, an operator or a bracket. A type with its parameters, `vec4<f32>`, is one word.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Token {
+pub(in crate::gpu) struct Token {
     pub range: Range<usize>,
     pub kind: Kind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::gpu) enum Kind {
     Name,
     Type,
     Number,
@@ -28,13 +28,13 @@ const GENERIC: &[&str] = &["vec2", "vec3", "vec4", "array", "bitcast", "ptr", "v
 
 /// A function of a file: its name and its body, braces included.
 #[derive(Clone, Debug)]
-pub(super) struct Function {
+pub(in crate::gpu) struct Function {
     pub name: String,
     pub body: Range<usize>,
 }
 
 /// All tokens of a text. Comments are none.
-pub(super) fn tokens(text: &str) -> Vec<Token> {
+pub(in crate::gpu) fn tokens(text: &str) -> Vec<Token> {
     let bytes = text.as_bytes();
     let mut found: Vec<Token> = Vec::new();
     let mut at = 0;
@@ -97,7 +97,7 @@ fn template(text: &str) -> usize {
 }
 
 /// The token at which the bracket that `open` is closes.
-pub(super) fn closing(text: &str, tokens: &[Token], open: usize) -> Option<usize> {
+pub(in crate::gpu) fn closing(text: &str, tokens: &[Token], open: usize) -> Option<usize> {
     let mut depth = 0;
     for (i, token) in tokens.iter().enumerate().skip(open) {
         match &text[token.range.clone()] {
@@ -115,7 +115,7 @@ pub(super) fn closing(text: &str, tokens: &[Token], open: usize) -> Option<usize
 }
 
 /// The functions of a file.
-pub(super) fn functions(text: &str, tokens: &[Token]) -> Vec<Function> {
+pub(in crate::gpu) fn functions(text: &str, tokens: &[Token]) -> Vec<Function> {
     let word = |i: usize| tokens.get(i).map_or("", |t| &text[t.range.clone()]);
     let mut found = Vec::new();
     for i in 0..tokens.len() {
@@ -136,7 +136,7 @@ pub(super) fn functions(text: &str, tokens: &[Token]) -> Vec<Function> {
 }
 
 /// Whether a value ends with this token, so that what follows is an operator between two.
-pub(super) fn ends_value(text: &str, token: &Token) -> bool {
+pub(in crate::gpu) fn ends_value(text: &str, token: &Token) -> bool {
     match token.kind {
         Kind::Number | Kind::Name => !matches!(
             &text[token.range.clone()],

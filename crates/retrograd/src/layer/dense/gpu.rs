@@ -1,16 +1,18 @@
-//! The layer recorded for the GPU; the kernels are in dense.wgsl.
+//! The layer recorded for the GPU; the kernels are in dense.wgsl, and in fused.wgsl backward in one kernel.
 
 use super::Dense;
+use super::fused::Wanted;
 use crate::Result;
 use crate::gpu::kernels::Kernel;
-use crate::gpu::layer::{Io, Record, flag, groups};
+use crate::gpu::layer::{Io, Lengths, Record, flag, groups};
 use crate::gpu::recording::{Part, Recording};
 use crate::layer::graph::gpu::{Also, X};
 
 pub(crate) static DENSE: Kernel = Kernel::new("layer/dense/dense.wgsl", include_str!("dense.wgsl"));
+pub(crate) static FUSED: Kernel = Kernel::new("layer/dense/fused.wgsl", include_str!("fused.wgsl"));
 
 impl Dense {
-    fn constants(&self) -> [(&'static str, f64); 5] {
+    pub(super) fn constants(&self) -> [(&'static str, f64); 5] {
         let [out_step, in_step] = self.steps();
         [
             ("INPUTS", self.inputs as f64),
@@ -23,6 +25,16 @@ impl Dense {
 }
 
 impl Record for Dense {
+    fn saved(&self, io: &Lengths<'_>) -> Vec<usize> {
+        match io.sparse {
+            true => Vec::new(),
+            false => self
+                .partial_sums(io.x_len / self.inputs)
+                .into_iter()
+                .collect(),
+        }
+    }
+
     fn forward(&self, recording: &mut Recording, io: &Io<'_>) -> Result<()> {
         if io.sparse {
             let also = Also {
@@ -63,6 +75,16 @@ impl Record for Dense {
         }
         let rows = io.x_len / self.inputs;
         let [weight, bias, ..] = io.trained;
+        let wanted = Wanted {
+            rows,
+            weight,
+            bias,
+            input: d_x.is_some(),
+        };
+        let (separate, fused) = (self.separate_numbers(wanted), self.fused_numbers(wanted));
+        if io.gpu.fuses(recording.is_half(), separate, fused) {
+            return self.record_fused(recording, io, wanted, d_y, d_x);
+        }
         if weight || bias {
             let columns = self.inputs + usize::from(self.bias);
             io.run(

@@ -11,6 +11,8 @@
 
 mod cpu;
 #[cfg(feature = "gpu")]
+mod fused;
+#[cfg(feature = "gpu")]
 pub(crate) mod gpu;
 mod onnx;
 mod reference;

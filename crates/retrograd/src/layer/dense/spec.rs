@@ -79,5 +79,12 @@ fn sizes() -> Vec<Stretch> {
             8,
             [&sides(6 * 8)[..], &[cut(own, "COLUMNS")]].concat(),
         );
+    #[cfg(feature = "gpu")]
+    let dense = {
+        let fused = |name| cut(super::fused::CUTS, name);
+        (dense.on_device("rows", [fused("ROWS"), fused("PIECE")]))
+            .on_device("inputs", [fused("INPUTS")])
+            .on_device("outputs", [fused("OUTPUTS"), fused("OUTPUTS").times(2)])
+    };
     vec![dense]
 }

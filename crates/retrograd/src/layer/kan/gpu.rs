@@ -1,7 +1,9 @@
-//! The layer recorded for the GPU; the kernels are in kan.wgsl and penalty.wgsl.
+//! The layer recorded for the GPU; the kernels are in kan.wgsl and penalty.wgsl, and in fused.wgsl backward
+//! in one kernel.
 
 use super::Kan;
 use super::basis::round_up;
+use super::fused::Wanted;
 use crate::Result;
 use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Lengths, Record, flag, groups};
@@ -10,6 +12,7 @@ use crate::layer::TENSORS;
 use crate::network::{Base, Outside, Sparsity};
 
 pub(crate) static KAN: Kernel = Kernel::new("layer/kan/kan.wgsl", include_str!("kan.wgsl"));
+pub(crate) static FUSED: Kernel = Kernel::new("layer/kan/fused.wgsl", include_str!("fused.wgsl"));
 pub(crate) static PENALTY: Kernel =
     Kernel::new("layer/kan/penalty.wgsl", include_str!("penalty.wgsl"));
 
@@ -19,16 +22,16 @@ fn tiles(rows: usize, columns: usize) -> usize {
 }
 
 impl Kan {
-    fn has_base(&self) -> usize {
+    pub(super) fn has_base(&self) -> usize {
         usize::from(self.base != Base::None)
     }
 
     /// Spline features, then base features, then the bias.
-    fn features(&self) -> usize {
+    pub(super) fn features(&self) -> usize {
         self.inputs * (self.bases() + self.has_base()) + usize::from(self.bias)
     }
 
-    fn constants(&self) -> Vec<(&'static str, f64)> {
+    pub(super) fn constants(&self) -> Vec<(&'static str, f64)> {
         let [lo, hi] = self.range;
         vec![
             ("INPUTS", self.inputs as f64),
@@ -48,7 +51,7 @@ impl Kan {
     }
 
     /// The runs of features whose weights are trained.
-    fn trained_features(&self, trained: [bool; TENSORS]) -> Vec<[usize; 2]> {
+    pub(super) fn trained_features(&self, trained: [bool; TENSORS]) -> Vec<[usize; 2]> {
         let splines = self.inputs * self.bases();
         let ends = [
             splines,
@@ -74,10 +77,12 @@ impl Record for Kan {
     fn saved(&self, io: &Lengths<'_>) -> Vec<usize> {
         let rows = io.x_len / self.inputs;
         let slopes = self.bases() + self.has_base();
-        vec![
+        let mut saved = vec![
             io.reals(rows * self.features().next_multiple_of(4)),
             io.reals(io.x_len * slopes),
-        ]
+        ];
+        saved.extend(self.partial_sums(rows));
+        saved
     }
 
     /// Free knots, continued by `degree` steps on either side: the recursion then never misses one.
@@ -133,6 +138,15 @@ impl Record for Kan {
     ) -> Result<()> {
         let constants = self.constants();
         let rows = io.x_len / self.inputs;
+        let wanted = Wanted {
+            rows,
+            trained: io.trained,
+            input: d_x.is_some(),
+        };
+        let (separate, fused) = (self.separate_numbers(wanted), self.fused_numbers(wanted));
+        if io.gpu.fuses(recording.is_half(), separate, fused) {
+            return self.record_fused(recording, io, wanted, d_y, d_x);
+        }
         for [first, end] in self.trained_features(io.trained) {
             io.run(
                 recording,

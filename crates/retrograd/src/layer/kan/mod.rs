@@ -59,6 +59,8 @@ mod cpu;
 pub(crate) mod faults;
 pub(crate) mod frozen;
 #[cfg(feature = "gpu")]
+mod fused;
+#[cfg(feature = "gpu")]
 pub(crate) mod gpu;
 mod onnx;
 mod penalty;

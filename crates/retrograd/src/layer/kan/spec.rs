@@ -180,10 +180,20 @@ fn sizes() -> Vec<Stretch> {
         ];
         let outputs = [lanes, cut(super::backward::CUTS, "PAIRED"), cut(block, "HALF")];
         let grid = [cut(super::basis::CUTS, "COMPARED").less(2 * degree)];
-        (stretch.axis("rows", 9, rows).axis("inputs", 3, inputs))
+        let stretch = (stretch.axis("rows", 9, rows).axis("inputs", 3, inputs))
             .axis("outputs", 4, outputs)
             .axis("grid", 4, grid)
-            .most(48)
+            .most(48);
+        #[cfg(feature = "gpu")]
+        let stretch = {
+            let fused = |name| cut(super::fused::CUTS, name);
+            (stretch.on_device("rows", [fused("ROWS"), fused("PIECE")]))
+                // Inputs that fill a block, and grids of more features than one.
+                .on_device("inputs", [fused("FEATURES").over(5 + degree)])
+                .on_device("outputs", [fused("OUTPUTS")])
+                .on_device("grid", [fused("FEATURES").less(degree + 1)])
+        };
+        stretch
     };
     vec![
         axes(Stretch::network("kan", |n| sized(n, r#""degree":3"#)), 3),

@@ -76,6 +76,17 @@ pub(crate) fn sized(name: &str, sized: &SizedGraph) -> Result<(Case<GraphNetwork
     case_on(name, &sized.spec, graph, pairs)
 }
 
+/// A ring with so many pairs of nodes.
+#[cfg(feature = "gpu")]
+pub(crate) fn paired(name: &str, spec: &str, pairs: u32) -> Result<(Case<GraphNetwork>, Loss)> {
+    const NODES: u32 = 40;
+    let sources: Vec<u32> = (0..NODES).collect();
+    let targets: Vec<u32> = sources.iter().map(|s| (s + 1) % NODES).collect();
+    let graph = Graph::build(NODES as usize, &sources, &targets, EdgeRules::drop())?.graph;
+    let pair = |i: u32| [i % NODES, (i * 7 + i / NODES) % NODES];
+    case_on(name, spec, graph, (0..pairs).map(pair).collect())
+}
+
 fn case_on(
     name: &str,
     spec: &str,

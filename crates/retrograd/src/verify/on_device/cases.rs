@@ -14,13 +14,14 @@ use crate::verify::sizes::SizedNetwork;
 use crate::verify::{BundleOptimizer, Case, Evaluation, Link, On, Report};
 use crate::{Error, Loss, Model, Pass, Result, Target};
 
-/// A network, its loss and the optimizers whose steps are followed.
-type Made = (Case<Network>, Loss, Vec<(String, BundleOptimizer)>);
+/// A model, its loss and the optimizers whose steps are followed.
+pub(super) type Made<M = Network> = (Case<M>, Loss, Vec<(String, BundleOptimizer)>);
 
 pub(super) fn all() -> Vec<DeviceCheck> {
     let mut all = losses();
     all.extend(frozen());
-    all.push(check("kan with a penalty", penalised));
+    all.push(check("kan with a penalty", || penalised(false)));
+    all.push(check("kan with a penalty on zeros", || penalised(true)));
     all.push(check("steps with clipped elements", clipped_elements));
     for &(name, layers, input, samples) in FOLDED {
         let make = move || of_layers(name, layers, input, samples);
@@ -39,7 +40,11 @@ fn check(name: &str, make: impl Fn() -> Result<Made> + Send + Sync + 'static) ->
     DeviceCheck::of(name.clone(), false, chain(name, make))
 }
 
-fn chain(name: String, make: impl Fn() -> Result<Made> + Send + Sync + 'static) -> Run {
+/// The chain of a model of any family on the device.
+pub(super) fn chain<M: Model + 'static>(
+    name: String,
+    make: impl Fn() -> Result<Made<M>> + Send + Sync + 'static,
+) -> Run {
     Box::new(move |options: &Options| {
         let (case, loss, optimizers) = make()?;
         let subject = subject(&name, &case, loss);
@@ -178,7 +183,7 @@ const CONV: (&[usize], &str) = (
     r#"[{"kind":"conv2d","out":3,"kernel":3,"padding":1},{"kind":"conv_transpose2d","out":2,"kernel":2,"stride":2}]"#,
 );
 
-fn one(name: &str, spec: OptimizerSpec) -> Vec<(String, BundleOptimizer)> {
+pub(super) fn one(name: &str, spec: OptimizerSpec) -> Vec<(String, BundleOptimizer)> {
     let optimizer = BundleOptimizer {
         spec,
         clip: None,
@@ -199,7 +204,7 @@ fn of_layers(
 }
 
 /// The penalty's kernels run in native steps.
-fn penalised() -> Result<Made> {
+fn penalised(all_zero: bool) -> Result<Made> {
     let spec = r#"{"input":[9],"layers":[
         {"kind":"kan","out":11,"grid":4,"degree":3,"range":[-2,2],"bias":true},
         {"kind":"kan","out":3,"grid":3,"degree":2,"base":"none"}],
@@ -210,6 +215,16 @@ fn penalised() -> Result<Made> {
     let mut params: Vec<f64> = crate::scalar::cast(&model.init(11));
     for (p, s) in params.iter_mut().zip(structured(model.layout().len(), 0.3)) {
         *p = f64::from((*p + 0.25 * s) as f32);
+    }
+    // A weight of 0 has no direction.
+    params.iter_mut().step_by(17).for_each(|p| *p = 0.0);
+    if all_zero {
+        let last = model
+            .layout()
+            .tensors()
+            .iter()
+            .filter(|t| t.name.starts_with("1."));
+        last.for_each(|t| params[t.range()].fill(0.0));
     }
     let samples = 7;
     let case = Case {
@@ -317,6 +332,10 @@ fn inferred(name: &str, make: impl Fn() -> Result<Made> + Send + Sync + 'static)
         let mut subject = subject(&of, &case, loss);
         subject.pass = Pass::inference();
         let verifier = GpuVerifier::with_precision(&GpuVerifier::shared()?, precision);
+        if options.touches {
+            verifier.infer(&subject)?;
+            return Ok(Report::default());
+        }
         let device: &dyn crate::verify::Device<Network> = &verifier;
         let (granted, plan) = (device.granted(), &options.plan);
         let expected: Arc<Expectation> =

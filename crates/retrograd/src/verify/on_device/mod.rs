@@ -1,8 +1,11 @@
 //! Everything that `retrograd verify --device gpu` runs, one check at a time: the built-in models of all
 //! families, in f32 and with 16-bit activations, sizes around the cuts of kernels, and what models don't
-//! reach (`routines`, `cases`).
+//! reach (`cases`, `large`, `native`, `routines`, `forms`).
 
 mod cases;
+mod forms;
+mod large;
+mod native;
 mod routines;
 
 use super::builtin::BuiltIn;
@@ -70,7 +73,10 @@ pub fn has_f16() -> Result<bool> {
 /// Checks that `retrograd verify --device gpu` runs beside the models and their sizes.
 pub fn beside_models(half: bool) -> Vec<DeviceCheck> {
     let mut all = cases::all();
+    all.extend(large::all());
+    all.extend(native::all(half));
     all.extend(routines::all(half));
+    all.extend(forms::all());
     all
 }
 

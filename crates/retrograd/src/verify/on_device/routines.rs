@@ -22,6 +22,9 @@ pub(super) fn all(half: bool) -> Vec<DeviceCheck> {
     let mut all = image_terms();
     all.push(check("gradients as 16-bit floats", false, compressed));
     all.push(check("running statistics", false, statistics));
+    all.push(check("running statistics of two", false, |gpu, name| {
+        statistics_of(gpu, name, [2, 1])
+    }));
     all.push(check("steps that fail", false, failing));
     if half {
         all.push(check("the loss scale", true, scale));
@@ -29,7 +32,11 @@ pub(super) fn all(half: bool) -> Vec<DeviceCheck> {
     all
 }
 
-fn check(name: &str, half: bool, rows: fn(&Arc<Gpu>, &str) -> Result<Vec<Row>>) -> DeviceCheck {
+pub(super) fn check(
+    name: &str,
+    half: bool,
+    rows: fn(&Arc<Gpu>, &str) -> Result<Vec<Row>>,
+) -> DeviceCheck {
     let name = format!("device: {name}");
     let of = name.clone();
     let run = move |options: &Options| {
@@ -43,7 +50,7 @@ fn check(name: &str, half: bool, rows: fn(&Arc<Gpu>, &str) -> Result<Vec<Row>>) 
 }
 
 /// Numbers that must be within a bound of others.
-fn row(
+pub(super) fn row(
     name: &str,
     tensor: &str,
     values: &[f64],
@@ -53,14 +60,14 @@ fn row(
     Row::compared(name, tensor, Link::Gpu, &compare(values, right, bound))
 }
 
-fn network(layers: &str, input: &[usize]) -> Result<Network> {
+pub(super) fn network(layers: &str, input: &[usize]) -> Result<Network> {
     let spec = format!(r#"{{"input":{input:?},"layers":{layers}}}"#);
     let spec: NetworkSpec = serde_json::from_str(&spec)
         .map_err(|e| Error::invalid("a network of the verifier", e, "a network"))?;
     Network::new(&spec)
 }
 
-fn numbers(len: usize, phase: f64) -> Vec<f32> {
+pub(super) fn numbers(len: usize, phase: f64) -> Vec<f32> {
     cast(&structured(len, phase))
 }
 
@@ -116,6 +123,10 @@ fn image_check(terms: ImageTerms, size: [usize; 4]) -> DeviceCheck {
     let run = move |options: &Options| {
         let len = samples * channels * width * height;
         let (y, t) = (numbers(len, 0.2), numbers(len, 1.1));
+        if options.touches {
+            image_terms_of(&GpuVerifier::shared()?, terms, size, &y, &t)?;
+            return Ok(Report::default());
+        }
         options.say(&format!("{of}: what rounding can explain"));
         let Predicted { exact, runs } =
             predicted.get_or_init(|| predict(terms, [width, height], &y, &t));
@@ -232,24 +243,26 @@ fn compressed(gpu: &Arc<Gpu>, name: &str) -> Result<Vec<Row>> {
 
 /// Means and variances of two batches, from their definition; 70 channels are more than a workgroup.
 fn statistics(gpu: &Arc<Gpu>, name: &str) -> Result<Vec<Row>> {
+    statistics_of(gpu, name, [3, 6])
+}
+
+fn statistics_of(gpu: &Arc<Gpu>, name: &str, [samples, plane]: [usize; 2]) -> Result<Vec<Row>> {
     const CHANNELS: usize = 70;
-    const PLANE: usize = 6;
-    const SAMPLES: usize = 3;
-    let network = network(r#"[{"kind":"batch_norm2d"}]"#, &[CHANNELS, 2, 3])?;
+    let network = network(r#"[{"kind":"batch_norm2d"}]"#, &[CHANNELS, plane, 1])?;
     let len = network.layout().len();
     let mut on_gpu = GpuNetwork::new(gpu, &network, &numbers(len, 0.3))?;
     let mut right = [vec![0.0; CHANNELS], vec![1.0; CHANNELS]];
     let mut largest = [vec![0.0_f64; CHANNELS], vec![1.0_f64; CHANNELS]];
     for step in 0..2 {
-        let x = numbers(SAMPLES * CHANNELS * PLANE, f64::from(step));
+        let x = numbers(samples * CHANNELS * plane, f64::from(step));
         let target = Target::values(numbers(x.len(), 1.7));
         on_gpu.loss_and_gradients(&x, &target, Loss::Mse, &GpuTrainOptions::default())?;
         for c in 0..CHANNELS {
             let own = || {
-                let planes = x.chunks_exact(PLANE).skip(c).step_by(CHANNELS);
+                let planes = x.chunks_exact(plane).skip(c).step_by(CHANNELS);
                 planes.flatten().map(|&v| f64::from(v))
             };
-            let n = (SAMPLES * PLANE) as f64;
+            let n = (samples * plane) as f64;
             let mean = own().sum::<f64>() / n;
             let var = own().map(|v| math::powi(v - mean, 2)).sum::<f64>() / (n - 1.0);
             for (kind, fresh) in [mean, var].into_iter().enumerate() {

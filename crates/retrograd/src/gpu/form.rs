@@ -1,0 +1,119 @@
+//! Two forms of a backward pass: kernels of their own for the gradients of parameters and of the input, or
+//! one kernel for all. The plan takes the one that reads and writes fewer bytes of storage buffers for the
+//! shape, whatever the adapter.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::Gpu;
+use super::precision::real_bytes;
+
+/// Which form is recorded for layers that have both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BackwardForm {
+    /// The one with fewer bytes.
+    #[default]
+    FewestBytes,
+    /// Kernels of their own.
+    Separate,
+    /// One kernel.
+    Fused,
+}
+
+/// The form that is asked for.
+#[derive(Default)]
+pub(super) struct Asked(AtomicU8);
+
+impl Gpu {
+    /// Asks for one form, of all that is recorded from here on: to compare them.
+    pub fn set_backward_form(&self, form: BackwardForm) {
+        self.form.0.store(form as u8, Ordering::Relaxed);
+    }
+
+    /// Whether the fused form is to be recorded, by the numbers that either reads and writes.
+    pub(crate) fn fuses(&self, half: bool, separate: Numbers, fused: Numbers) -> bool {
+        match self.form.0.load(Ordering::Relaxed) {
+            n if n == BackwardForm::Separate as u8 => false,
+            n if n == BackwardForm::Fused as u8 => true,
+            _ => fused.bytes(half) < separate.bytes(half),
+        }
+    }
+}
+
+/// Numbers that kernels read and write in storage buffers, each as often as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Numbers {
+    /// Activations, their gradients and the weights that products read: 16 bits in mixed precision.
+    pub reals: u64,
+    /// Always 32 bits.
+    pub floats: u64,
+}
+
+impl Numbers {
+    pub fn bytes(self, half: bool) -> u64 {
+        self.reals * real_bytes(half) + 4 * self.floats
+    }
+}
+
+impl std::ops::AddAssign for Numbers {
+    fn add_assign(&mut self, other: Self) {
+        self.reals += other.reals;
+        self.floats += other.floats;
+    }
+}
+
+/// How the rows of a batch are cut among workgroups: rows of a piece, and pieces. Every piece has sums of its
+/// own, so there are at most 16.
+pub(crate) fn row_pieces(rows: usize) -> (usize, usize) {
+    let piece = rows.div_ceil(16).next_multiple_of(64).max(256);
+    (piece, rows.div_ceil(piece))
+}
+
+/// The bytes that the kernels of backward count, those whose labels begin so, in a native step of a network.
+#[cfg(test)]
+pub(crate) fn counted_backward(
+    gpu: &std::sync::Arc<Gpu>,
+    (layers, inputs, rows): (&str, usize, usize),
+    form: BackwardForm,
+    label: &str,
+) -> u64 {
+    use super::{GpuNetwork, GpuOptimizer};
+    use crate::network::Network;
+    use crate::optim::OptimizerSpec;
+    use crate::{Loss, Model, Target};
+
+    let spec = format!(r#"{{"input":[{inputs}],"layers":{layers}}}"#);
+    let network = Network::new(&serde_json::from_str(&spec).unwrap()).unwrap();
+    gpu.set_backward_form(form);
+    let mut on_gpu = GpuNetwork::new(gpu, &network, &network.init(0)).unwrap();
+    let mut sgd = GpuOptimizer::new(&on_gpu, OptimizerSpec::sgd(0.1)).unwrap();
+    let x: Vec<f32> = (0..rows * inputs).map(|i| (i % 7) as f32 / 8.0).collect();
+    let target = Target::values(vec![0.5; rows * network.output_len()]);
+    let traffic = on_gpu
+        .traffic_of_native_step(&x, &target, Loss::Mse, &mut sgd, &Default::default())
+        .unwrap();
+    gpu.set_backward_form(BackwardForm::FewestBytes);
+    let is_backward = |label: &str| label.contains("backward") || label.contains("add_pieces");
+    (traffic.kernels.iter())
+        .filter(|kernel| kernel.label.starts_with(label) && is_backward(&kernel.label))
+        .map(super::KernelTraffic::bytes)
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_the_rows_and_are_few() {
+        for rows in [1, 255, 256, 257, 4096, 4097, 1 << 20] {
+            let (piece, pieces) = row_pieces(rows);
+            assert!(
+                piece * pieces >= rows && piece * (pieces - 1) < rows,
+                "{rows}"
+            );
+            assert!(pieces <= 16 && piece % 64 == 0, "{rows}");
+        }
+        assert_eq!(row_pieces(256).1, 1);
+        assert_eq!(row_pieces(257).1, 2);
+    }
+}

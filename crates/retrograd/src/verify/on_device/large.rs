@@ -1,0 +1,96 @@
+//! Sizes at which kernels have many workgroups, runs and pieces: beyond those that every layer is stretched
+//! to.
+
+use super::DeviceCheck;
+use super::cases::{Made, chain};
+use crate::graph::GraphNetwork;
+use crate::verify::builtin::graph::{SizedGraph, paired, sized};
+use crate::verify::builtin::network::case;
+use crate::{Loss, Model, Result};
+
+pub(super) fn all() -> Vec<DeviceCheck> {
+    let networks = NETWORKS.iter().map(|&(name, input, layers, samples)| {
+        check(name, move || {
+            let (case, loss) = case((name, input, layers, samples, Loss::Mse))?;
+            Ok((case, loss, Vec::new()))
+        })
+    });
+    let graphs = GRAPHS
+        .iter()
+        .map(|&(name, spec, nodes)| check(name, move || graph(name, spec, nodes)));
+    let pairs = check("150 pairs of nodes", || {
+        let spec = r#"{"features":3,"layers":[{"kind":"gcn","out":4},{"kind":"pair_dot"}]}"#;
+        let (case, loss) = paired("150 pairs of nodes", spec, 150)?;
+        Ok((case, loss, Vec::new()))
+    });
+    networks.chain(graphs).chain([pairs]).collect()
+}
+
+fn check<M: Model + 'static>(
+    name: &str,
+    make: impl Fn() -> Result<Made<M>> + Send + Sync + 'static,
+) -> DeviceCheck {
+    let name = format!("device: {name}");
+    DeviceCheck::of(name.clone(), false, chain(name, make))
+}
+
+/// Name, input, layers, samples.
+type Shaped = (&'static str, &'static [usize], &'static str, usize);
+
+/// 600 rows are ten workgroups of 64 and three pieces; 4,608 positions are two pieces of a bias's sum.
+const NETWORKS: &[Shaped] = &[
+    (
+        "many rows, dense",
+        &[3],
+        r#"[{"kind":"dense","out":5}]"#,
+        600,
+    ),
+    (
+        "many rows, kan",
+        &[3],
+        r#"[{"kind":"kan","out":4,"grid":3,"degree":2,"range":[-2,2],"bias":true}]"#,
+        600,
+    ),
+    (
+        "many positions, conv_transpose2d",
+        &[2, 24, 24],
+        r#"[{"kind":"conv_transpose2d","out":3,"kernel":2,"stride":2}]"#,
+        2,
+    ),
+    (
+        "many positions, conv2d",
+        &[2, 48, 48],
+        r#"[{"kind":"conv2d","out":3,"kernel":3,"padding":2,"padding_mode":"reflect"}]"#,
+        2,
+    ),
+    (
+        "many positions, batch_norm2d",
+        &[2, 48, 48],
+        r#"[{"kind":"batch_norm2d"}]"#,
+        2,
+    ),
+];
+
+/// More than a workgroup of nodes, of weighted edges, and than a piece of a sum over nodes.
+const GRAPHS: &[(&str, &str, usize)] = &[
+    (
+        "weighted edges of 150 nodes",
+        r#"{"features":3,"edge_weight":true,"layers":[{"kind":"gcn","out":4}]}"#,
+        150,
+    ),
+    (
+        "gin of 4,200 nodes",
+        r#"{"features":2,"layers":[{"kind":"gin","out":3}]}"#,
+        4200,
+    ),
+];
+
+fn graph(name: &str, spec: &'static str, nodes: usize) -> Result<Made<GraphNetwork>> {
+    let sized_graph = SizedGraph {
+        spec: spec.to_string(),
+        nodes,
+        hub: 70,
+    };
+    let (case, loss) = sized(name, &sized_graph)?;
+    Ok((case, loss, Vec::new()))
+}
