@@ -2,6 +2,7 @@
 
 mod bench;
 mod bench_mpi;
+mod calibrate;
 mod check;
 mod completions;
 mod devices;

@@ -26,6 +26,7 @@
 mod against;
 pub mod builtin;
 mod bundle;
+pub mod calibrate;
 mod chain;
 mod device;
 pub mod differences;
