@@ -1,6 +1,5 @@
 //! `retrograd verify --calibrate`: the rate of false alarms on random right models.
 
-use std::io::Write as _;
 use std::path::Path;
 
 use indicatif::ProgressBar;
@@ -12,6 +11,15 @@ use crate::exit::{Outcome, Result};
 
 /// Models that are checked at a time: between two of these the accused ones are printed.
 const AT_A_TIME: u64 = 28;
+
+/// The smallest faults that are found, over so many random models.
+pub fn resolution(models: u64, seed: u64, options: &Options, bar: &ProgressBar) -> Result {
+    bar.set_length(models);
+    let table = calibrate::resolution(seed..seed + models, options, || bar.inc(1))?;
+    bar.finish_and_clear();
+    print!("{table}");
+    Ok(Outcome::Done)
+}
 
 /// Draws so many models, from this seed on, and counts what is accused.
 pub fn run(

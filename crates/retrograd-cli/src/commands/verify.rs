@@ -30,6 +30,7 @@ Examples:
   retrograd verify --against bundles/*.safetensors --json report.json
   retrograd verify --library libmine.so
   retrograd verify --calibrate 100 --seed 7
+  retrograd verify --resolution
 
 Exit codes:
   0  everything was checked and passed; the promised rate of false alarms is not refuted
@@ -59,6 +60,10 @@ pub struct VerifyArgs {
     /// the rate of false alarms.
     #[arg(long, value_name = "N", conflicts_with_all = ["against", "library", "deep", "mutants", "only", "list"])]
     calibrate: Option<u64>,
+    /// Makes the gradients of so many random models wrong by shares that shrink until they hide, and prints the
+    /// smallest that every link finds.
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "140", conflicts_with_all = ["against", "library", "deep", "mutants", "only", "list", "calibrate"])]
+    resolution: Option<u64>,
     /// The seed of the first of them, or of the mutants that are drawn.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
@@ -131,6 +136,9 @@ fn check(args: VerifyArgs) -> Result {
     };
     if let Some(models) = args.calibrate {
         return super::calibrate::run(models, args.seed, &options, &bar, args.json.as_deref());
+    }
+    if let Some(models) = args.resolution {
+        return super::calibrate::resolution(models, args.seed, &options, &bar);
     }
     let report = if let Some(path) = &args.library {
         let checked = super::library::check(path);

@@ -30,6 +30,7 @@ pub mod calibrate;
 mod chain;
 mod device;
 pub mod differences;
+mod dual;
 mod families;
 mod function;
 mod machines;
@@ -47,6 +48,7 @@ mod subject;
 #[cfg(test)]
 mod tests;
 mod trained;
+mod trajectories;
 
 pub use against::{against, against_on, unchecked};
 pub use builtin::BuiltIn;
@@ -55,6 +57,7 @@ pub use bundle::{Bundle, BundleArray, BundleOptimizer, Case, FromBundle};
 pub(crate) use chain::precision_rows;
 pub use chain::{Expectation, Kept, OnProgress, Options, check_on};
 pub use device::{Cpu, Device};
+pub use dual::Dual;
 pub use families::{Against, Check, On, built_in, check_bundle};
 pub use function::{
     Backward, Forward, Function, Input, Reference, Round, RoundedBackward, RoundedForward, function,

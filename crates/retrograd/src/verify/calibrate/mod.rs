@@ -7,6 +7,7 @@
 mod draw;
 mod models;
 mod rates;
+mod resolution;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,7 +15,9 @@ use std::fmt::Write as _;
 use self::draw::Draw;
 use self::models::Drawn;
 pub use self::rates::{refutes, upper_limit};
+pub use self::resolution::resolution;
 use super::builtin::subject;
+use super::bundle::BundleOptimizer;
 use super::chain::{Options, check_on};
 use super::differences::Coverage;
 use super::families::On;
@@ -47,14 +50,43 @@ pub struct Outcome {
     pub report: Report,
 }
 
+/// What is done with a drawn model.
+trait OnDrawn {
+    type Out;
+    fn on<M: Model>(self, name: &str, drawn: &Drawn<M>) -> Result<Self::Out>;
+}
+
+fn family_of(seed: u64) -> usize {
+    (seed % FAMILIES.len() as u64) as usize
+}
+
+/// Draws the model of a seed.
+fn with_drawn<V: OnDrawn>(seed: u64, visitor: V) -> Result<V::Out> {
+    let (which, draw) = (family_of(seed), &mut Draw::new(seed));
+    let _ = training(draw);
+    let name = format!("{} {seed}", FAMILIES[which]);
+    match which {
+        0 => visitor.on(&name, &models::rows(draw)),
+        1 => visitor.on(&name, &models::kans(draw)),
+        2 => visitor.on(&name, &models::pictures(draw)),
+        3 => visitor.on(&name, &models::graphs(draw)),
+        4 => visitor.on(&name, &models::transforms(draw)),
+        5 => visitor.on(&name, &models::dags(draw)),
+        _ => visitor.on(&name, &models::automata(draw)),
+    }
+}
+
+/// How a model is trained: what a seed draws first.
+fn training(draw: &mut Draw) -> (Vec<(String, BundleOptimizer)>, usize) {
+    (draw.optimizers(), draw.between(1, 5))
+}
+
 /// Draws the model of a seed and checks it.
 pub fn check(seed: u64, options: &Options) -> Result<Outcome> {
-    let which = (seed % FAMILIES.len() as u64) as usize;
-    let (family, mut draw) = (FAMILIES[which], Draw::new(seed));
-    let name = format!("{family} {seed}");
+    let (optimizers, steps) = training(&mut Draw::new(seed));
     let options = Options {
-        optimizers: draw.optimizers(),
-        steps: draw.between(1, 5),
+        optimizers,
+        steps,
         thread_steps: 3,
         // A few of every tensor: calibration is about rows, and every row has a chance of its own.
         coverage: Coverage {
@@ -64,16 +96,8 @@ pub fn check(seed: u64, options: &Options) -> Result<Outcome> {
         },
         ..options.clone()
     };
-    let draw = &mut draw;
-    let (words, report) = match which {
-        0 => checked(&name, &models::rows(draw), &options),
-        1 => checked(&name, &models::kans(draw), &options),
-        2 => checked(&name, &models::pictures(draw), &options),
-        3 => checked(&name, &models::graphs(draw), &options),
-        4 => checked(&name, &models::transforms(draw), &options),
-        5 => checked(&name, &models::dags(draw), &options),
-        _ => checked(&name, &models::automata(draw), &options),
-    }?;
+    let (words, report) = with_drawn(seed, Chain(&options))?;
+    let family = FAMILIES[family_of(seed)];
     Ok(Outcome {
         seed,
         family,
@@ -97,17 +121,23 @@ pub fn check_all(
     outcomes.into_iter().collect()
 }
 
-fn checked<M: Model>(name: &str, drawn: &Drawn<M>, options: &Options) -> Result<(String, Report)> {
-    let subject = subject(name, &drawn.case, drawn.loss);
-    let report = match drawn.case.model.verifier(options.on)? {
-        Some(mut device) => check_on(&subject, &mut *device, options)?,
-        None => {
-            let why = "it has no kernels there";
-            let row = Row::unchecked(name, "everything", Link::Gpu, why);
-            Report { rows: vec![row] }
-        }
-    };
-    Ok((drawn.words.clone(), report))
+struct Chain<'o>(&'o Options);
+
+impl OnDrawn for Chain<'_> {
+    type Out = (String, Report);
+
+    fn on<M: Model>(self, name: &str, drawn: &Drawn<M>) -> Result<Self::Out> {
+        let subject = subject(name, &drawn.case, drawn.loss);
+        let report = match drawn.case.model.verifier(self.0.on)? {
+            Some(mut device) => check_on(&subject, &mut *device, self.0)?,
+            None => {
+                let why = "it has no kernels there";
+                let row = Row::unchecked(name, "everything", Link::Gpu, why);
+                Report { rows: vec![row] }
+            }
+        };
+        Ok((drawn.words.clone(), report))
+    }
 }
 
 /// Rows of one link and family.
