@@ -150,9 +150,9 @@ fn check_case<M: FromBundle>(
         .rows
         .extend(oracle_rows(&subject, &oracle, &expected));
     for (i, name) in names.iter().enumerate() {
-        report.rows.extend(oracle_trajectory(
-            bundle, &subject, &oracle, &expected, i, name,
-        )?);
+        report
+            .rows
+            .extend(oracle_trajectory(bundle, &subject, &expected, i, name)?);
     }
     say("f32");
     let evaluation = device.evaluate(&subject)?;
@@ -259,7 +259,6 @@ fn tensors<'l>(
 fn oracle_trajectory<M: Model>(
     bundle: &Bundle,
     subject: &Subject<'_, M>,
-    oracle: &Oracle,
     expected: &Expectation,
     which: usize,
     name: &str,

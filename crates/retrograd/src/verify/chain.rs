@@ -139,6 +139,8 @@ pub struct Expectation {
     pub noise: f64,
     /// What rounding to f64 is of the rounding that the runs predict.
     share: f64,
+    /// What may be lost below f32's normal numbers.
+    underflow: f64,
 }
 
 impl Expectation {
@@ -174,6 +176,7 @@ impl Expectation {
             reach,
             noise,
             share,
+            underflow: precision::underflow(&subject.params, subject.input.values()),
         }
     }
 
@@ -193,7 +196,7 @@ impl Expectation {
         exact: &[f64],
         of: impl Fn(&'s Evaluation<f64>) -> &'s [f64],
     ) -> Bounds {
-        Bounds::new(exact, self.samples.evaluations.iter().map(of))
+        Bounds::new(exact, self.samples.evaluations.iter().map(of)).at_least(self.underflow)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Verification: a chain of checks, each link of which localises a fault.
 //!
 //! 1. Central differences on the f64 reference ↔ the f64 reference's gradients ([`differences`]).
-//! 2. The f64 reference ↔ PyTorch, from bundles ([`Bundle`]): 1e-10 of the tensor's largest element.
+//! 2. The f64 reference ↔ PyTorch, from bundles ([`Bundle`]), within what rounding to f64 explains.
 //! 3. The CPU's f32 kernels, and 4. a GPU's ↔ the f64 reference, within a bound that is predicted
 //!    beforehand by the same code for every model ([`precision`]).
 //! 5. Any number of threads ↔ one: equal bits; and memory used before ↔ fresh memory.

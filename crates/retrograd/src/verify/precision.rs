@@ -45,10 +45,15 @@
 //! that of its values, the rounding of storing a result in f32. It is there for elements whose
 //! arithmetic happens to be exact in the reference's order of operations and is not in another.
 //!
+//! f32 ends at 2⁻¹²⁶. A result that is smaller loses digits or is 0, in the kernels' order of factors and not in the
+//! reference's, and what is lost may be multiplied by a weight and a datum afterwards: no bound is less than
+//! 2⁻¹²⁶·(1 + max|θ|)·(1 + max|x|) ([`underflow`]).
+//!
 //! A bound that is a tenth of the tensor's scale or more would let real faults through: such a
 //! tensor is reported as unchecked ([`Bounds::meaningful`]).
 
 use super::bundle::BundleOptimizer;
+use super::report::largest;
 use super::rounded::{Granted, Rounded};
 use super::subject::{Evaluation, Runner, Subject, Trajectory, follow};
 use crate::math;
@@ -313,6 +318,11 @@ fn variance_tail(x: f64, degrees: usize) -> f64 {
     sum
 }
 
+/// What may be lost where a result is below f32's normal numbers; see the module's text.
+pub fn underflow(params: &[f64], input: &[f64]) -> f64 {
+    f64::from(f32::MIN_POSITIVE) * (1.0 + largest(params)) * (1.0 + largest(input))
+}
+
 /// What each element of a tensor may be off by.
 #[derive(Clone, Debug)]
 pub struct Bounds {
@@ -357,6 +367,14 @@ impl Bounds {
                 .collect(),
             floor,
         }
+    }
+
+    /// With no bound below this one.
+    pub fn at_least(mut self, least: f64) -> Self {
+        for bound in self.values.iter_mut().chain([&mut self.floor]) {
+            *bound = math::max(*bound, least);
+        }
+        self
     }
 
     /// The bound of element i.
@@ -448,6 +466,16 @@ mod tests {
                 differing(runs)
             );
         }
+    }
+
+    #[test]
+    fn what_f32_cannot_hold_is_no_error() {
+        let least = underflow(&[0.5, -3.0], &[9.0]);
+        assert_eq!(least, 40.0 * f64::from(f32::MIN_POSITIVE));
+        let (exact, run) = ([1e-200], [0.0]);
+        let bounds = Bounds::new(&exact, [&run[..]; 2].into_iter()).at_least(least);
+        assert_eq!(bounds.at(0), least);
+        assert!(bounds.meaningful(1.0));
     }
 
     #[test]

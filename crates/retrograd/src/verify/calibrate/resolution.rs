@@ -8,7 +8,8 @@
 //! An element is accused where |e + r·f| > b, with e the error that it has anyway, f the fault's direction and b
 //! its bound, so that the smallest share that is found is the least of (b − e·sign f)/|f| over the tensor. After steps the
 //! share is halved until the steps hide it. The table has the median over tensors of random models, and what 99 of
-//! 100 are below: the resolution. Rows that are unchecked say nothing, and are not counted.
+//! 100 are below: the resolution. Rows that are unchecked say nothing and are not counted, nor are tensors whose gradient is
+//! below a thousandth of the model's largest: of one that is nothing but rounding no share is found.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -30,6 +31,13 @@ use crate::{Kernels, Model, Result, parallel};
 
 /// Beyond this share a fault counts as hidden.
 const MOST: f64 = 1e3;
+
+/// Whether a tensor's gradient is more than rounding; see the module's text.
+fn matters(gradient: &[f64], expected: &Expectation) -> bool {
+    let exact = &expected.exact;
+    let everywhere = math::max(largest(&exact.d_params), largest(&exact.d_input));
+    !gradient.is_empty() && largest(gradient) > SCALE_FLOOR * everywhere
+}
 
 /// One fault's smallest share that a link finds; [`MOST`] where it finds none.
 struct Found {
@@ -128,10 +136,7 @@ fn by_differences<M: Model>(
         };
         let gradient: Vec<f64> = section.indices.iter().map(|&i| flat[i]).collect();
         let derivatives = &section.derivatives;
-        if gradient.is_empty()
-            || largest(&gradient) == 0.0
-            || derivatives.iter().any(|d| d.unchecked)
-        {
+        if !matters(&gradient, expected) || derivatives.iter().any(|d| d.unchecked) {
             continue;
         }
         for (fault, direction) in faults(&gradient, stream) {
@@ -175,14 +180,9 @@ fn by_bounds<M: Model>(
     link: &str,
     stream: &mut Stream,
 ) -> Vec<Found> {
-    let everywhere = math::max(
-        largest(&expected.exact.d_params),
-        largest(&expected.exact.d_input),
-    );
     let mut all = Vec::new();
     for (exact, values, bounds) in tensors(subject, expected, evaluation) {
-        let scale = math::max(largest(exact), SCALE_FLOOR * everywhere);
-        if largest(exact) == 0.0 || !bounds.meaningful(scale) {
+        if !matters(exact, expected) || !bounds.meaningful(largest(exact)) {
             continue;
         }
         for (fault, direction) in faults(exact, stream) {
@@ -211,9 +211,7 @@ fn after_steps<M: Model>(
     let trained: Vec<Range<usize>> = layout
         .tensors()
         .iter()
-        .filter(|t| {
-            !t.frozen && !t.is_empty() && largest(&expected.exact.d_params[t.range()]) > 0.0
-        })
+        .filter(|t| !t.frozen && matters(&expected.exact.d_params[t.range()], expected))
         .map(|t| t.range())
         .collect();
     if trained.is_empty() {
