@@ -3,7 +3,7 @@
 
     python3 calibrate.py --models 200 [--seed S] [--retrograd PATH] [--keep FOLDER] [--device gpu]
 
-Draws models of dense layers and KANs, of convolutions, and of graphs: kinds, options, shapes (odd, prime, around powers of
+Draws models of dense layers and KANs, of convolutions, of graphs, and automata: kinds, options, shapes (odd, prime, around powers of
 two), batches of one and of hundreds, losses, optimizers, and data from 1e-3 to 1e3 with ties and repeated samples. PyTorch
 computes each in float64 and float32, `retrograd verify --against` compares. Printed are rows that were
 checked, left unchecked and accused, by family and link, and every accused row with the number that draws its model
@@ -25,8 +25,10 @@ import sys
 import tempfile
 
 import torch
+from anew import families
 from counterparts import Graph, build
-from reference import LOSSES, OPTIMIZERS, write_bundle
+from reference import LOSSES, OPTIMIZERS, compute, write_bundle
+from safetensors.torch import save_file
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILT = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "retrograd"
@@ -187,7 +189,53 @@ def random_graph(draw, model, nodes):
     return Graph(nodes, edges, weight, attributes, of_node if "graphs" in model else None)
 
 
-FAMILIES = {"dense": dense_model, "images": image_model, "graphs": graph_model}
+def wires(draw, inputs, gates):
+    """Two different inputs for every gate."""
+    pairs = [draw.sample(range(inputs), 2) for _ in range(gates)]
+    return torch.tensor(pairs).T.contiguous()
+
+
+def write_automaton(path, draw, optimizers, steps):
+    """Soft gates over a grid of bits or of numbers between 0 and 1; the first channel is looked at."""
+    channels, kernels = draw.choice([1, 2, 3, 8]), draw.choice([1, 2, 3])
+    perception = draw.choice([[9, 8, 4, 2], [9, 5, 3], [9, 8, 1]])
+    update = [channels * (1 + kernels * perception[-1])]
+    update += [draw.choice([4, 7, 8, 16, 17]) for _ in range(draw.randint(0, 2))] + [channels]
+    if min(update[:-1]) < 2:
+        update[1:1] = [4]
+    model = {"family": "logic_ca", "channels": channels, "kernels": kernels, "perception": perception, "update": update}
+    model |= {"steps": draw.randint(1, 5), "boundary": draw.choice(["periodic", "zero"])}
+    batch, height, width = draw.choice([1, 2, 3]), draw.randint(2, 9), draw.randint(2, 9)
+    state = torch.rand(batch, height, width, channels)
+    inputs = {"state": state.round() if draw.random() < 0.5 else state, "target": torch.rand(batch, height, width).round()}
+    for name, widths in [("perception", perception), ("update", update)]:
+        for number in range(len(widths) - 1):
+            inputs[f"wires.{name}.{number}"] = wires(draw, widths[number], widths[number + 1])
+    if draw.random() < 0.4:
+        model["fire_rate"] = 0.6
+        inputs["fire"] = (torch.rand(model["steps"], height, width) < 0.6).float()
+    module = families()["logic_ca"].make(model, inputs)
+    scale = draw.choice([0.3, 1.0, 5.0])
+    with torch.no_grad():
+        for p in module.parameters():
+            p += scale * torch.randn(p.shape)
+    real = lambda t, dtype: t.to(dtype) if t.is_floating_point() else t
+    tensors = {f"input/{name}": real(t, torch.float64) for name, t in inputs.items()}
+    for name, p in module.named_parameters():
+        tensors[f"param/{name}"] = p.detach().double()
+    for dtype, suffix in [(torch.float64, ""), (torch.float32, "32")]:
+        settings = "sum_squares", optimizers, steps, tensors, suffix
+        compute(module.to(dtype), real(inputs["state"], dtype), None, real(inputs["target"], dtype), *settings)
+        # The grid an automaton starts from is bits.
+        tensors.pop(f"grad_input{suffix}/x")
+    task = {"loss": "sum_squares", "steps": steps, "optimizers": optimizers}
+    metadata = {"format": "retrograd-reference-1", "model": json.dumps(model), "task": json.dumps(task)}
+    metadata["source"] = f"PyTorch {torch.__version__}, calibrate.py"
+    save_file({name: t.detach().contiguous().clone() for name, t in tensors.items()}, path, metadata)
+    return f"{channels} channels, {kernels} kernels, update {update}, {model['steps']} steps, {batch}×{height}×{width}"
+
+
+FAMILIES = {"dense": dense_model, "images": image_model, "graphs": graph_model, "automata": None}
 
 
 def write(path, seed, number):
@@ -195,6 +243,9 @@ def write(path, seed, number):
     draw = random.Random(f"{seed} {number}")
     torch.manual_seed(draw.getrandbits(32))
     family = draw.choice(list(FAMILIES))
+    if family == "automata":
+        optimizers = {name: OPTIMIZERS[name] for name in draw.sample(list(OPTIMIZERS), draw.randint(1, 2))}
+        return family, write_automaton(path, draw, optimizers, draw.randint(1, 5))
     model, count = FAMILIES[family](draw)
     graph = random_graph(draw, model, count) if family == "graphs" else None
     shape = [count, model["features"]] if graph else [count, *model["input"]]

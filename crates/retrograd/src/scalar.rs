@@ -1,8 +1,8 @@
 //! The numbers that a model can be computed in.
 //!
-//! Reference code is written once, generic over [`Scalar`], and run in f32, in f64 (the oracle)
-//! and in [`Rounded`](crate::verify::Rounded), the verifier's number that rounds every result to
-//! f32 at random.
+//! Reference code is written once, generic over [`Scalar`], and run in f32, in f64 (the oracle),
+//! in [`Rounded`](crate::verify::Rounded), the verifier's number that rounds every result to
+//! f32 at random, and in [`Dual`](crate::verify::Dual), which carries a slope.
 
 use crate::math::{self, single};
 use std::fmt::Debug;
@@ -31,7 +31,7 @@ pub(crate) mod sealed {
 }
 
 /// A number that models are computed in: f32, f64, or the verifier's
-/// [`Rounded`](crate::verify::Rounded). Sealed.
+/// [`Rounded`](crate::verify::Rounded) and [`Dual`](crate::verify::Dual). Sealed.
 pub trait Scalar:
     sealed::Sealed
     + Copy

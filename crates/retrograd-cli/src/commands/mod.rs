@@ -3,6 +3,7 @@
 mod bench;
 mod bench_mpi;
 mod bench_traffic;
+mod calibrate;
 mod check;
 mod completions;
 mod devices;

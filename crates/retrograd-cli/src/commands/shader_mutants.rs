@@ -28,9 +28,6 @@ pub struct ShaderArgs {
     /// Judges so many mutants, drawn at random.
     #[arg(long, value_name = "N", requires = "shader_mutants")]
     draw: Option<usize>,
-    /// Of the draw.
-    #[arg(long, value_name = "SEED", default_value_t = 1, requires = "draw")]
-    seed: u64,
     /// Judges the mutants of the files whose path has this in it.
     #[arg(long, value_name = "PATH", requires = "shader_mutants")]
     file: Option<String>,
@@ -91,7 +88,7 @@ enum Verdict {
     Crashed,
 }
 
-pub fn run(args: &ShaderArgs) -> Result {
+pub fn run(args: &ShaderArgs, seed: u64) -> Result {
     if args.shader_judge {
         return answer();
     }
@@ -103,7 +100,7 @@ pub fn run(args: &ShaderArgs) -> Result {
         }
     }
     if let Some(count) = args.draw {
-        mutants = drawn(mutants, count, args.seed);
+        mutants = drawn(mutants, count, seed);
     }
     let mut state = State::read(args.state.as_deref())?;
     let mut campaign = Campaign::new()?;

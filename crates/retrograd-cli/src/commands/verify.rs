@@ -29,10 +29,12 @@ Examples:
   retrograd verify --device gpu
   retrograd verify --against bundles/*.safetensors --json report.json
   retrograd verify --library libmine.so
+  retrograd verify --calibrate 100 --seed 7
+  retrograd verify --resolution
 
 Exit codes:
-  0  everything was checked and passed
-  1  something failed, or could not be checked
+  0  everything was checked and passed; the promised rate of false alarms is not refuted
+  1  something failed, or could not be checked; that rate is refuted
   2  a file that isn't a bundle, or anything else that went wrong")]
 pub struct VerifyArgs {
     /// Checks reference bundles (safetensors) instead of the built-in models.
@@ -54,6 +56,17 @@ pub struct VerifyArgs {
     /// Lists what is checked, a name a line.
     #[arg(long, conflicts_with_all = ["against", "mutants", "only"])]
     list: bool,
+    /// Draws so many random right models of all families instead, and counts the rows that are accused:
+    /// the rate of false alarms.
+    #[arg(long, value_name = "N", conflicts_with_all = ["against", "library", "deep", "mutants", "only", "list"])]
+    calibrate: Option<u64>,
+    /// Makes the gradients of so many random models wrong by shares that shrink until they hide, and prints the
+    /// smallest that every link finds.
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "140", conflicts_with_all = ["against", "library", "deep", "mutants", "only", "list", "calibrate"])]
+    resolution: Option<u64>,
+    /// The seed of the first of them, or of the mutants that are drawn.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
     /// Where f32 is computed: bundles', and the built-in models' (without mutants, which are the
     /// CPU's).
     #[arg(long, value_enum, default_value = "cpu")]
@@ -88,7 +101,7 @@ fn check(args: VerifyArgs) -> Result {
         if args.device == DeviceArg::Cpu {
             anyhow::bail!("--shader-mutants: got --device cpu, needs --device gpu");
         }
-        return shader_mutants::run(&args.shaders);
+        return shader_mutants::run(&args.shaders, args.seed);
     }
     if args.list {
         names().iter().for_each(|name| println!("{name}"));
@@ -121,6 +134,12 @@ fn check(args: VerifyArgs) -> Result {
         })),
         ..Options::default()
     };
+    if let Some(models) = args.calibrate {
+        return super::calibrate::run(models, args.seed, &options, &bar, args.json.as_deref());
+    }
+    if let Some(models) = args.resolution {
+        return super::calibrate::resolution(models, args.seed, &options, &bar);
+    }
     let report = if let Some(path) = &args.library {
         let checked = super::library::check(path);
         checked.inspect(|report| print_rows(&bar, report))

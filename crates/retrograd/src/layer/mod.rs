@@ -43,7 +43,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::{GraphBatch, Pattern};
 use crate::rng::Stream;
-use crate::verify::Rounded;
+use crate::verify::{Dual, Rounded};
 use crate::{Buffer, Pass, Result, Scalar};
 
 /// The most tensors that a layer has.
@@ -306,12 +306,12 @@ pub(crate) trait Layer<T: Scalar>: Describe {
 
 /// A layer in every scalar.
 pub(crate) trait AnyLayer:
-    Layer<f32> + Layer<f64> + Layer<Rounded> + Describe + Any + Send + Sync
+    Layer<f32> + Layer<f64> + Layer<Rounded> + Layer<Dual> + Describe + Any + Send + Sync
 {
 }
 
 impl<L> AnyLayer for L where
-    L: Layer<f32> + Layer<f64> + Layer<Rounded> + Describe + Any + Send + Sync
+    L: Layer<f32> + Layer<f64> + Layer<Rounded> + Layer<Dual> + Describe + Any + Send + Sync
 {
 }
 

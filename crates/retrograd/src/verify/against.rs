@@ -1,36 +1,29 @@
 //! Bundles: links 2, 3 or 4, 5 and 6 against what another framework computed.
 //!
-//! In f64 everything must agree within 1e-10 of the tensor's largest element; where a tensor is
-//! mathematically zero or nearly so, the scale is 1e-6 of the bundle's largest gradient. (Where even
-//! that is finer than f64's own rounding, as for a bias before a batch norm, the bound is what
-//! rounding can explain: the predicted f32 bound times 2⁻²⁹. An element whose gradient is below
-//! that has no defined trajectory under Adam even in f64; it is counted and left out.) In f32 a
-//! device must stay within the predicted bound around the f64 reference, and on the CPU the worst
-//! relative gradient error of the bundle must be at most 4 times PyTorch's own worst in it, or
-//! 1e-6.
+//! In f64 both sides are what rounding to f64 leaves of the exact value: they agree within twice the predicted
+//! f32 bound times 2⁻²⁹ ([`Expectation::in_f64`]). An element whose gradient is below that has no defined trajectory
+//! under Adam even in f64; it is counted and left out. In f32 a device must stay within the predicted bound
+//! around the f64 reference. On the CPU the bundle's worst error, relative to its tensor's largest element, must also be
+//! one that the drawn runs' worst explain: with μ and σ the mean and the deviation of the logarithm of R runs'
+//! worst, at most e^(μ + k·σ·√(1 + 1/R)), k Student's for R − 2 degrees and one chance in ten thousand. Bounds of single
+//! elements are far from most errors; this one is close to the worst of them. PyTorch's own worst stands beside it.
 
 use super::bundle::{Bundle, BundleOptimizer, Case, FromBundle};
-use super::chain::{
-    Expectation, F64_SHARE, Options, defined, precision_rows, thread_rows, trajectory_rows,
-};
+use super::chain::{Expectation, Options, precision_rows, thread_rows};
 use super::device::Device;
 use super::machines::machine_rows;
-use super::precision::MEANINGFUL;
+use super::precision::{Bounds, MEANINGFUL, student_factor};
 use super::processes::process_rows;
 use super::report::{Link, Report, Row, Verdict, Worst, compare, compare_some, largest};
 use super::subject::{Evaluation, Subject};
+use super::trajectories::{Reach, trajectory_rows};
 use crate::math;
 use crate::rng::Key;
 use crate::{Error, Layout, Model, Pass, Result};
 
-/// f64 against the oracle, relative to a tensor's scale.
-const TOLERANCE: f64 = 1e-10;
-/// The least scale, as a share of the bundle's largest gradient.
+/// Errors of tensors that are mathematically zero, or nearly so, are relative to this share of the bundle's
+/// largest gradient.
 const SCALE_FLOOR: f64 = 1e-6;
-/// How much worse than PyTorch's f32 ours may be …
-const PEER_FACTOR: f64 = 4.0;
-/// … or this, relative to a tensor's scale.
-const PEER_FLOOR: f64 = 1e-6;
 
 /// What the oracle says, in the model's stored order.
 struct Oracle {
@@ -157,15 +150,15 @@ fn check_case<M: FromBundle>(
         .rows
         .extend(oracle_rows(&subject, &oracle, &expected));
     for (i, name) in names.iter().enumerate() {
-        report.rows.extend(oracle_trajectory(
-            bundle, &subject, &oracle, &expected, i, name,
-        )?);
+        report
+            .rows
+            .extend(oracle_trajectory(bundle, &subject, &expected, i, name)?);
     }
     say("f32");
     let evaluation = device.evaluate(&subject)?;
     let mut rows = precision_rows(&subject, &expected, &evaluation, device.link());
     if device.link() == Link::Cpu {
-        if let Some(row) = peer(bundle, &subject, &oracle, &evaluation, &mut rows)? {
+        if let Some(row) = peer(bundle, &subject, &oracle, &expected, &evaluation, &mut rows)? {
             rows.push(row);
         }
         let options = Options {
@@ -180,14 +173,8 @@ fn check_case<M: FromBundle>(
     for (i, name) in names.iter().enumerate() {
         say(&format!("{} steps of {name}", bundle.steps));
         let trajectory = device.trajectory(&subject, optimizers[i], bundle.steps)?;
-        report.rows.extend(trajectory_rows(
-            &subject,
-            &expected,
-            i,
-            name,
-            optimizers[i],
-            &trajectory,
-        ));
+        let rows = trajectory_rows(&subject, &expected, i, name, &trajectory);
+        report.rows.extend(rows);
     }
     Ok(report)
 }
@@ -216,18 +203,16 @@ fn oracle_rows<M: Model>(
     expected: &Expectation,
 ) -> Vec<Row> {
     let exact = &expected.exact;
-    let row = |tensor: &str, values: &[f64], oracle: &[f64], scale: f64| {
-        let worst = compare(values, oracle, |_| TOLERANCE * scale);
+    let share = expected.in_f64();
+    let row = |tensor: &str, values: &[f64], oracle: &[f64], bounds: &Bounds| {
+        let worst = compare(values, oracle, |i| share * bounds.at(i));
         Row::compared(&subject.name, tensor, Link::Oracle, &worst)
     };
-    let scale = |values: &[f64]| oracle.scale(values);
-    let mut rows = vec![row(
-        "output",
-        &exact.output,
-        &oracle.output,
-        scale(&oracle.output),
-    )];
-    let loss = row("loss", &[exact.loss], &[oracle.loss], scale(&[oracle.loss]));
+    let bounds = expected.bounds(&exact.output, |e| &e.output);
+    let mut rows = vec![row("output", &exact.output, &oracle.output, &bounds)];
+    let losses = ([exact.loss], [oracle.loss]);
+    let bounds = expected.bounds(&losses.0, |e| std::slice::from_ref(&e.loss));
+    let loss = row("loss", &losses.0, &losses.1, &bounds);
     rows.push(if oracle.input.is_none() && !exact.d_input.is_empty() {
         loss.noted("the file has no gradient of the input")
     } else {
@@ -242,16 +227,14 @@ fn oracle_rows<M: Model>(
         let bounds = expected.bounds(here, |e| &e.d_params[range.clone()]);
         let [ours, theirs, rounding] = [here, &oracle.grads[range.clone()], bounds.values()]
             .map(|values| tensor.to_torch(values));
-        let tolerance = TOLERANCE * scale(&theirs);
-        let worst = compare(&ours, &theirs, |i| {
-            math::max(tolerance, F64_SHARE * rounding[i])
-        });
+        let worst = compare(&ours, &theirs, |i| share * rounding[i]);
         let label = format!("d {}", tensor.name);
         rows.push(Row::compared(&subject.name, label, Link::Oracle, &worst));
     }
     if let Some(input) = &oracle.input {
         let ours = features(&exact.d_input, input);
-        rows.push(row("d input", ours, input, scale(input)));
+        let bounds = expected.bounds(&exact.d_input, |e| &e.d_input);
+        rows.push(row("d input", ours, input, &bounds));
     }
     rows
 }
@@ -276,7 +259,6 @@ fn tensors<'l>(
 fn oracle_trajectory<M: Model>(
     bundle: &Bundle,
     subject: &Subject<'_, M>,
-    oracle: &Oracle,
     expected: &Expectation,
     which: usize,
     name: &str,
@@ -285,16 +267,21 @@ fn oracle_trajectory<M: Model>(
     let after = bundle.flat(subject.model, &format!("after/{name}"))?;
     let runs = &expected.samples.trajectories[which];
     let optimizer = &bundle.optimizers[name];
-    let defined = defined(subject, optimizer, exact, runs, F64_SHARE);
+    let share = expected.in_f64();
+    let reach = Reach::new(subject, optimizer, exact, runs, share);
     let mut worst = Worst::default();
     let mut worst_tensor = "";
     for tensor in subject.model.layout().tensors() {
         let range = tensor.range();
         let [ours, theirs] = [&exact.params, &after].map(|v| tensor.to_torch(&v[range.clone()]));
-        let included = tensor.to_torch(&defined[range]);
-        let tolerance = TOLERANCE * oracle.scale(&theirs);
+        let included = tensor.to_torch(&reach.defined[range.clone()]);
+        let drawn = runs.iter().map(|r| &r.params[range.clone()]);
+        let rounding = Bounds::new(&exact.params[range.clone()], drawn);
+        let [rounding, moved] =
+            [rounding.values(), &reach.moved[range]].map(|v| tensor.to_torch(v));
+        let bound = |i: usize| math::max(share * rounding[i], moved[i]);
         let elements = worst.elements;
-        let w = compare_some(&ours, &theirs, |_| tolerance, |i| included[i]);
+        let w = compare_some(&ours, &theirs, bound, |i| included[i]);
         if worst.index.is_none() || w.ratio > worst.ratio {
             worst_tensor = &tensor.name;
             worst = w.clone();
@@ -304,18 +291,18 @@ fn oracle_trajectory<M: Model>(
     let label = format!("after {name} (f64)");
     let mut after = Row::compared(&subject.name, label, Link::Trajectory, &worst)
         .noted(format!("worst in {worst_tensor}"));
-    after.left_out = defined.iter().filter(|d| !**d).count();
+    after.left_out = reach.defined.iter().filter(|d| !**d).count();
     let name = format!("losses/{name}");
     let losses = &bundle.array(&name)?.values;
-    let scale = oracle.scale(losses);
-    let worst = compare(&exact.losses, losses, |_| TOLERANCE * scale);
+    let rounding = Bounds::new(&exact.losses, runs.iter().map(|r| &r.losses[..]));
+    let worst = compare(&exact.losses, losses, |i| share * rounding.at(i));
     let label = format!("{} (f64)", name.replace('/', " "));
     let losses = Row::compared(&subject.name, label, Link::Trajectory, &worst);
     Ok([after, losses])
 }
 
-/// Our f32 gradients' error beside PyTorch's own: the ratio goes to every tensor's row, the verdict
-/// over the bundle's worst is a row of its own. None where the file has no f32 gradients.
+/// Our f32 gradients' error beside the drawn runs' and PyTorch's own: the ratio to PyTorch's goes to every tensor's
+/// row, the verdict over the bundle's worst is a row of its own. None where the file has no f32 gradients.
 ///
 /// A tensor whose gradient is nothing but rounding (a bias before a norm, whose exact gradient is 0)
 /// has no relative error: both sides' noise there says nothing about either, and the verdict leaves
@@ -324,6 +311,7 @@ fn peer<M: Model>(
     bundle: &Bundle,
     subject: &Subject<'_, M>,
     oracle: &Oracle,
+    expected: &Expectation,
     evaluation: &Evaluation<f64>,
     rows: &mut [Row],
 ) -> Result<Option<Row>> {
@@ -353,7 +341,7 @@ fn peer<M: Model>(
         pair("d input".to_string(), our, input32, input);
     }
     let mut worst = [0.0_f64; 2];
-    let mut elements = 0;
+    let (mut elements, mut judged) = (0, Vec::new());
     for (name, [our, their], scale) in &pairs {
         let ratio = if our.error == 0.0 {
             0.0
@@ -366,6 +354,7 @@ fn peer<M: Model>(
             noise = row.bound > MEANINGFUL * scale;
         }
         if !noise {
+            judged.push(&name[..]);
             elements += our.elements;
             worst[0] = math::max(worst[0], our.error);
             worst[1] = math::max(worst[1], their.error);
@@ -376,7 +365,7 @@ fn peer<M: Model>(
         let row = Row::unchecked(&subject.name, "worst gradient", Link::Peer, why);
         return Ok(Some(row));
     }
-    let bound = math::max(PEER_FACTOR * worst[1], PEER_FLOOR);
+    let bound = explained_worst(subject, oracle, expected, &judged);
     let ratio = worst[0] / bound;
     let mut row = Row::unchecked(&subject.name, "worst gradient", Link::Peer, "");
     row.error = worst[0];
@@ -390,6 +379,41 @@ fn peer<M: Model>(
         Verdict::Fail
     };
     Ok(Some(row))
+}
+
+/// The worst error relative to its tensor's scale that the drawn runs explain in these tensors' gradients; see the
+/// module's text.
+fn explained_worst<M: Model>(
+    subject: &Subject<'_, M>,
+    oracle: &Oracle,
+    expected: &Expectation,
+    judged: &[&str],
+) -> f64 {
+    let (layout, exact) = (subject.model.layout(), &expected.exact);
+    let of = |run: &Evaluation<f64>| {
+        let relative = |values: &[f64], exact: &[f64]| {
+            let scale = oracle.scale(exact);
+            compare(values, exact, |_| scale).ratio
+        };
+        let params = tensors(layout, &run.d_params, &exact.d_params)
+            .filter(|(name, ..)| judged.contains(&&format!("d {name}")[..]))
+            .map(|(_, values, exact)| relative(&values, &exact));
+        let input = judged
+            .contains(&"d input")
+            .then(|| relative(&run.d_input, &exact.d_input));
+        params.chain(input).fold(0.0, math::max)
+    };
+    // A run without any error has that of storing its results.
+    let stored = 1.0 / f64::from(1 << 24);
+    let logarithms: Vec<f64> = (expected.samples.evaluations.iter())
+        .map(|run| math::ln(math::max(of(run), stored)))
+        .collect();
+    let n = logarithms.len() as f64;
+    let mean = logarithms.iter().sum::<f64>() / n;
+    let squares: f64 = logarithms.iter().map(|l| (l - mean) * (l - mean)).sum();
+    let deviation = (squares / (n - 1.0)).sqrt();
+    let factor = student_factor(logarithms.len() - 2, 1);
+    math::exp(mean + factor * deviation * (1.0 + 1.0 / n).sqrt())
 }
 
 /// A bundle that nothing here can check.

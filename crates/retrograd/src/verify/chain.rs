@@ -13,14 +13,15 @@ use super::precision::{self, Bounds, SamplePlan, Samples};
 use super::processes::process_rows;
 use super::report::{Link, Report, Row, Verdict, Worst, compare, largest};
 use super::rounded::Granted;
-use super::subject::{Evaluation, Runner, Subject, Trajectory, divides_by_size};
+use super::subject::{Evaluation, Runner, Subject, Trajectory};
+use super::trajectories::{Reach, trajectory_rows};
 use crate::optim::OptimizerSpec;
 use crate::rng::Key;
 use crate::scalar::cast;
 use crate::{Batch, Kernels, Model, Result, Scalar, parallel};
 
 /// A tensor whose gradient is 0 is held to this share of the model's largest gradient.
-const SCALE_FLOOR: f64 = 1e-3;
+pub(super) const SCALE_FLOOR: f64 = 1e-3;
 
 /// Called with what is being checked.
 pub type OnProgress = Arc<dyn Fn(&str) + Send + Sync>;
@@ -135,8 +136,14 @@ pub struct Expectation {
     pub trajectories: Vec<Trajectory<f64>>,
     /// The runs on the number that rounds at random.
     pub samples: Samples,
+    /// What the gradients' errors make of each optimizer's steps in f32.
+    pub reach: Vec<Reach>,
     /// The size of the loss's rounding error in f64.
     pub noise: f64,
+    /// What rounding to f64 is of the rounding that the runs predict.
+    share: f64,
+    /// What may be lost below f32's normal numbers.
+    underflow: f64,
 }
 
 impl Expectation {
@@ -156,16 +163,29 @@ impl Expectation {
             .iter()
             .map(|run| math::powi(run.loss - exact.loss, 2))
             .sum();
-        // The runs round to the bits of what they predict, f64 to 53.
-        let share = F64_SHARE / f64::from(1 << (24 - granted.bits));
+        let share = share_of(granted);
         let noise = (squares / runs).sqrt() * share;
         let noise = math::max(noise, 0.5 * f64::EPSILON * exact.loss.abs());
+        let reach = (optimizers
+            .iter()
+            .zip(&trajectories)
+            .zip(&samples.trajectories))
+        .map(|((optimizer, exact), runs)| Reach::new(subject, optimizer, exact, runs, 1.0))
+        .collect();
         Expectation {
             exact,
             trajectories,
             samples,
+            reach,
             noise,
+            share,
+            underflow: precision::underflow(&subject.params, subject.input.values()),
         }
+    }
+
+    /// Two computations in f64 differ by at most this part of a bound.
+    pub fn in_f64(&self) -> f64 {
+        2.0 * self.share
     }
 
     /// Student's factor for that many elements.
@@ -179,7 +199,7 @@ impl Expectation {
         exact: &[f64],
         of: impl Fn(&'s Evaluation<f64>) -> &'s [f64],
     ) -> Bounds {
-        Bounds::new(exact, self.samples.evaluations.iter().map(of))
+        Bounds::new(exact, self.samples.evaluations.iter().map(of)).at_least(self.underflow)
     }
 }
 
@@ -250,14 +270,8 @@ pub fn check_on<M: Model>(
         }
         say(&format!("{} steps of {}", options.steps, names[i]));
         let trajectory = device.trajectory(subject, optimizer, options.steps)?;
-        report.rows.extend(trajectory_rows(
-            subject,
-            &expected,
-            i,
-            names[i],
-            optimizer,
-            &trajectory,
-        ));
+        let rows = trajectory_rows(subject, &expected, i, names[i], &trajectory);
+        report.rows.extend(rows);
     }
     Ok(report)
 }
@@ -270,11 +284,23 @@ pub fn differences_of<M: Model>(
 ) -> Vec<Numeric> {
     let exact = &expected.exact;
     let elements = exact.d_params.len() + exact.d_input.len();
+    let mut of_params = vec![0.0; exact.d_params.len()];
+    for tensor in subject.model.layout().tensors() {
+        let range = tensor.range();
+        let own = &exact.d_params[range.clone()];
+        let bounds = expected.bounds(own, |e| &e.d_params[range.clone()]);
+        let own = bounds.values().iter().map(|b| expected.in_f64() * b);
+        of_params.splice(range, own);
+    }
+    let bounds = expected.bounds(&exact.d_input, |e| &e.d_input);
+    let of_input: Vec<f64> = (bounds.values().iter())
+        .map(|b| expected.in_f64() * b)
+        .collect();
     differences::numeric(
         subject,
         coverage,
-        &exact.d_params,
-        &exact.d_input,
+        [&exact.d_params, &exact.d_input],
+        [&of_params, &of_input],
         expected.noise,
         expected.factor(elements),
     )
@@ -370,147 +396,16 @@ pub fn precision_rows<M: Model>(
     rows
 }
 
-fn bounds_fit(values: &[f64], exact: &[f64]) -> bool {
+pub(super) fn bounds_fit(values: &[f64], exact: &[f64]) -> bool {
     values.len() == exact.len()
 }
 
 /// f64 rounds by this share of what f32 does: 29 bits more.
 pub const F64_SHARE: f64 = 1.0 / (1 << 29) as f64;
 
-/// Which elements have a defined trajectory in f32 (`share` 1) or f64 ([`F64_SHARE`]). Adam divides by the size of the gradient: one
-/// that is below its own error bound at any step says nothing about the direction. Gradients that
-/// are 0 in every run (a row that the batch never touches) are defined: nothing moves.
-pub fn defined<M: Model>(
-    subject: &Subject<'_, M>,
-    optimizer: &BundleOptimizer,
-    exact: &Trajectory<f64>,
-    runs: &[Trajectory<f64>],
-    share: f64,
-) -> Vec<bool> {
-    let mut defined = vec![true; exact.params.len()];
-    if !divides_by_size(&optimizer.spec) {
-        return defined;
-    }
-    for (step, grads) in exact.grads.iter().enumerate() {
-        for tensor in subject.model.layout().tensors() {
-            let range = tensor.range();
-            let here = &grads[range.clone()];
-            let bounds = Bounds::new(here, runs.iter().map(|r| &r.grads[step][range.clone()]));
-            for (i, &g) in here.iter().enumerate() {
-                let index = tensor.offset + i;
-                let untouched = g == 0.0 && runs.iter().all(|r| r.grads[step][index] == 0.0);
-                if g.abs() <= share * bounds.at(i) && !untouched {
-                    defined[index] = false;
-                }
-            }
-        }
-    }
-    defined
-}
-
-/// Whether the steps lead away: a loss that is not finite, or ten times what it was. A rate that is too
-/// large multiplies the parameters' errors at every step as it multiplies the loss.
-fn diverges(trajectory: &Trajectory<f64>) -> bool {
-    let losses = &trajectory.losses;
-    let finite = losses
-        .iter()
-        .chain(&trajectory.params)
-        .all(|v| v.is_finite());
-    let grown = match (losses.first(), losses.last()) {
-        (Some(first), Some(last)) => last.abs() > 10.0 * first.abs(),
-        _ => false,
-    };
-    !finite || grown
-}
-
-/// Link 6 in f32: a device's trajectory against the f64 reference's, within the predicted bounds.
-pub fn trajectory_rows<M: Model>(
-    subject: &Subject<'_, M>,
-    expected: &Expectation,
-    which: usize,
-    name: &str,
-    optimizer: &BundleOptimizer,
-    trajectory: &Trajectory<f64>,
-) -> Vec<Row> {
-    let exact = &expected.trajectories[which];
-    let runs = &expected.samples.trajectories[which];
-    let defined = defined(subject, optimizer, exact, runs, 1.0);
-    let moved: Vec<f64> = exact
-        .params
-        .iter()
-        .zip(&subject.params)
-        .map(|(after, before)| after - before)
-        .collect();
-    let furthest = largest(&moved);
-    let mut worst = Worst::default();
-    let mut worst_tensor = String::new();
-    let mut vague = Vec::new();
-    let mut elements = 0;
-    for tensor in subject.model.layout().tensors() {
-        if tensor.frozen || tensor.is_empty() {
-            continue;
-        }
-        let range = tensor.range();
-        // An element without a direction moves by chance: it is not compared, and what it does is no
-        // measure for the others.
-        let kept: Vec<usize> = range.clone().filter(|&i| defined[i]).collect();
-        let of = |params: &[f64]| kept.iter().map(|&i| params[i]).collect::<Vec<_>>();
-        let here = of(&exact.params);
-        let drawn: Vec<Vec<f64>> = runs.iter().map(|r| of(&r.params)).collect();
-        let bounds = Bounds::new(&here, drawn.iter().map(|d| &d[..]));
-        let values = match trajectory.params.len() == exact.params.len() {
-            true => of(&trajectory.params),
-            false => Vec::new(),
-        };
-        let mut w = if bounds_fit(&values, &here) {
-            compare(&values, &here, |i| bounds.at(i))
-        } else {
-            compare(&values, &here, |_| 0.0)
-        };
-        w.index = w.index.map(|i| kept[i] - range.start);
-        elements += w.elements;
-        if w.elements > 0
-            && !bounds.meaningful(math::max(largest(&moved[range]), SCALE_FLOOR * furthest))
-        {
-            vague.push(tensor.name.clone());
-        }
-        if worst_tensor.is_empty() || w.ratio > worst.ratio {
-            worst = w;
-            worst_tensor.clone_from(&tensor.name);
-        }
-    }
-    worst.elements = elements;
-    let label = format!("after {name}");
-    let mut row = Row::compared(&subject.name, label, Link::Trajectory, &worst)
-        .noted(format!("worst in {worst_tensor}"));
-    row.left_out = defined.iter().filter(|d| !**d).count();
-    if row.left_out > elements {
-        row = row.doubted("most of its elements have no direction in f32");
-    }
-    if !vague.is_empty() {
-        row = row.doubted(format!(
-            "rounding may be more than a tenth of the distance that {} moves",
-            vague.join(", ")
-        ));
-    }
-    let bounds = Bounds::new(&exact.losses, runs.iter().map(|r| &r.losses[..]));
-    let losses = if bounds_fit(&trajectory.losses, &exact.losses) {
-        compare(&trajectory.losses, &exact.losses, |i| bounds.at(i))
-    } else {
-        compare(&trajectory.losses, &exact.losses, |_| 0.0)
-    };
-    let label = format!("losses {name}");
-    let losses = Row::compared(&subject.name, label, Link::Trajectory, &losses);
-    let mut rows = vec![row, losses];
-    if diverges(exact) || runs.iter().any(diverges) {
-        for row in rows.iter_mut().filter(|row| row.verdict == Verdict::Fail) {
-            row.verdict = Verdict::Unchecked;
-            *row = row
-                .clone()
-                .noted("the steps diverge, and rounding with them");
-        }
-    }
-    rows
+/// The same of runs that round to the bits that are granted.
+fn share_of(granted: &Granted) -> f64 {
+    F64_SHARE / f64::from(1 << (24 - granted.bits))
 }
 
 /// Whether two evaluations are equal to the bit, as a comparison that allows nothing.

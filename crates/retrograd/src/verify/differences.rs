@@ -15,13 +15,20 @@
 //! h starts at 10⁻⁴·max(1, |p|) and falls by 8, three times at most, while the two sides and the
 //! centre differ in their [`Model::pattern`] (a kink) or the bound is more than 10⁻⁶ of the tensor's
 //! largest gradient. What is still at a kink then is checked at another point nearby: batch and
-//! parameters moved by a thousandth. What cannot be checked there either is counted as unchecked,
-//! and the tensor with it.
+//! parameters moved by a thousandth.
+//!
+//! A gradient may be so far below ν/h that no step resolves it (the first layers of a deep automaton), and an
+//! element may be at a kink there, too. Then its derivative is the slope of one forward pass on [`Dual`]
+//! numbers. It is held to what rounding explains in both of them: twice the predicted f32 bound of the gradient, times 2⁻²⁹.
+//! It must agree with what the differences say within their own wide error; where it does not the
+//! forward pass has steps that carry no slope, and the element is counted as unchecked, and the tensor with it.
 
+use super::dual::Dual;
 use super::report::{Link, Row, compare, largest};
 use super::subject::{Runner, Subject};
 use crate::math;
 use crate::rng::Key;
+use crate::scalar::cast;
 use crate::{Batch, Kernels, Model, parallel};
 
 /// Where the step starts, in units of max(1, |p|).
@@ -80,6 +87,8 @@ pub struct Numeric {
     pub indices: Vec<usize>,
     /// One for each index.
     pub derivatives: Vec<Derivative>,
+    /// What rounding explains in f64 of each, between two ways to compute it.
+    pub explained: Vec<f64>,
     /// Whether it is the batch.
     pub is_input: bool,
 }
@@ -90,14 +99,41 @@ struct Point {
     input: Vec<f64>,
 }
 
+/// What a derivative is held to.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// The widest bound of a difference that means something.
+    cap: f64,
+    /// The part of its bound that grows as the step shrinks, times the step.
+    rounding: f64,
+    /// A derivative at a kink is taken from its side, too.
+    at_kinks: bool,
+}
+
+/// The slope of the loss along one element, by one pass on numbers that carry it.
+fn slope<'m, M: Model>(
+    subject: &Subject<'m, M>,
+    runner: &mut Option<Runner<'m, M, Dual>>,
+    point: &Point,
+    is_input: bool,
+    index: usize,
+) -> f64 {
+    let runner = runner.get_or_insert_with(|| Runner::new(subject, Kernels::Reference));
+    let mut params: Vec<Dual> = cast(&point.params);
+    let mut input: Vec<Dual> = cast(&point.input);
+    let moving = if is_input { &mut input } else { &mut params };
+    moving[index].slope = 1.0;
+    runner.input_mut().values_mut().copy_from_slice(&input);
+    runner.loss(&params).slope
+}
+
 /// One element at one point.
 fn derivative<M: Model>(
     runner: &mut Runner<'_, M, f64>,
     point: &mut Point,
     is_input: bool,
     index: usize,
-    cap: f64,
-    rounding: f64,
+    limits: Limits,
 ) -> Derivative {
     let centre = if is_input {
         point.input[index]
@@ -137,12 +173,12 @@ fn derivative<M: Model>(
         };
         let (whole, half) = (slope(h), slope(0.5 * h));
         if smooth {
-            let bound = (whole - half).abs() + rounding / h;
+            let bound = (whole - half).abs() + limits.rounding / h;
             if bound < best.bound {
                 best.value = (4.0 * half - whole) / 3.0;
                 best.bound = bound;
             }
-            if best.bound <= cap {
+            if best.bound <= limits.cap {
                 best.unchecked = false;
                 break;
             }
@@ -155,13 +191,59 @@ fn derivative<M: Model>(
     best
 }
 
+/// An element by differences or, where they don't resolve it, by its slope.
+struct Differentiator<'s, 'm, M: Model> {
+    subject: &'s Subject<'m, M>,
+    runner: Runner<'m, M, f64>,
+    duals: Option<Runner<'m, M, Dual>>,
+    point: Point,
+}
+
+impl<'s, 'm, M: Model> Differentiator<'s, 'm, M> {
+    fn new(subject: &'s Subject<'m, M>, point: Point) -> Self {
+        let mut runner = Runner::<M, f64>::new(subject, Kernels::Reference);
+        runner
+            .input_mut()
+            .values_mut()
+            .copy_from_slice(&point.input);
+        Differentiator {
+            subject,
+            runner,
+            duals: None,
+            point,
+        }
+    }
+
+    fn derivative(
+        &mut self,
+        is_input: bool,
+        index: usize,
+        explained: f64,
+        limits: Limits,
+    ) -> Derivative {
+        let mut found = derivative(&mut self.runner, &mut self.point, is_input, index, limits);
+        if !found.unchecked || found.kink && !limits.at_kinks {
+            return found;
+        }
+        let slope = slope(self.subject, &mut self.duals, &self.point, is_input, index);
+        let agrees = found.value.is_nan() || (slope - found.value).abs() <= found.bound + explained;
+        if agrees && slope.is_finite() && explained <= limits.cap {
+            found.value = slope;
+            found.bound = explained;
+            found.unchecked = false;
+        }
+        found
+    }
+}
+
 /// Differences of everything that the coverage asks for. `d_params` and `d_input` give the scale
-/// of each tensor, `noise` is the size of the loss's rounding error in f64, `factor` Student's.
+/// of each tensor, `explained` what rounding explains in f64 between two ways to compute them, `noise` is the size of the loss's
+/// rounding error in f64, `factor` Student's.
 pub fn numeric<M: Model>(
     subject: &Subject<'_, M>,
     coverage: &Coverage,
-    d_params: &[f64],
-    d_input: &[f64],
+    [d_params, d_input]: [&[f64]; 2],
+    explained: [&[f64]; 2],
     noise: f64,
     factor: f64,
 ) -> Vec<Numeric> {
@@ -190,6 +272,7 @@ pub fn numeric<M: Model>(
             len: t.len(),
             indices: choose(&t.name, t.len(), t.offset),
             derivatives: Vec::new(),
+            explained: Vec::new(),
             is_input: false,
         })
         .collect();
@@ -199,6 +282,7 @@ pub fn numeric<M: Model>(
             len: d_input.len(),
             indices: choose("input", d_input.len(), 0),
             derivatives: Vec::new(),
+            explained: Vec::new(),
             is_input: true,
         });
     }
@@ -211,7 +295,14 @@ pub fn numeric<M: Model>(
             _ => gradient,
         };
         let cap = CAP * math::max(largest(of_tensor), SCALE_FLOOR * everywhere);
-        section.derivatives = differentiate(subject, section, cap, rounding);
+        let own = explained[usize::from(section.is_input)];
+        section.explained = section.indices.iter().map(|&i| own[i]).collect();
+        let limits = Limits {
+            cap,
+            rounding,
+            at_kinks: false,
+        };
+        section.derivatives = differentiate(subject, section, limits);
     }
     sections
 }
@@ -220,21 +311,21 @@ pub fn numeric<M: Model>(
 fn differentiate<M: Model>(
     subject: &Subject<'_, M>,
     section: &Numeric,
-    cap: f64,
-    rounding: f64,
+    limits: Limits,
 ) -> Vec<Derivative> {
     const PIECE: usize = 64;
     let pieces = parallel::isolated(section.indices.len().div_ceil(PIECE), |piece| {
-        let indices = section.indices.chunks(PIECE).nth(piece).expect("a piece");
-        let mut runner = Runner::<M, f64>::new(subject, Kernels::Reference);
-        let mut point = Point {
+        let of = piece * PIECE..section.indices.len().min((piece + 1) * PIECE);
+        let point = Point {
             params: subject.params.clone(),
             input: subject.input.values().to_vec(),
         };
-        indices
-            .iter()
-            .map(|&i| derivative(&mut runner, &mut point, section.is_input, i, cap, rounding))
-            .collect::<Vec<_>>()
+        let mut differentiator = Differentiator::new(subject, point);
+        let mut one = |i: usize| {
+            let (index, explained) = (section.indices[i], section.explained[i]);
+            differentiator.derivative(section.is_input, index, explained, limits)
+        };
+        of.map(&mut one).collect::<Vec<_>>()
     });
     pieces.into_iter().flatten().collect()
 }
@@ -249,40 +340,34 @@ fn elsewhere<M: Model>(
     rounding: f64,
 ) -> Vec<(usize, Derivative, f64)> {
     let mut stream = Key::new(0).purpose("another point").stream();
-    let mut runner = Runner::<M, f64>::new(subject, Kernels::Reference);
     let mut moved = |values: &[f64]| -> Vec<f64> {
         values
             .iter()
             .map(|v| v + ELSEWHERE * math::max(v.abs(), 0.1) * stream.range(-1.0, 1.0))
             .collect()
     };
-    let mut point = Point {
+    let point = Point {
         params: moved(&subject.params),
         input: moved(subject.input.values()),
     };
-    runner
-        .input_mut()
-        .values_mut()
-        .copy_from_slice(&point.input);
-    let there = runner.evaluate(&point.params);
+    let params = point.params.clone();
+    let mut differentiator = Differentiator::new(subject, point);
+    let there = differentiator.runner.evaluate(&params);
     let gradient = if numeric.is_input {
         &there.d_input
     } else {
         &there.d_params
     };
+    let limits = Limits {
+        cap: CAP * scale,
+        rounding,
+        at_kinks: true,
+    };
     which
         .iter()
         .map(|&w| {
-            let index = numeric.indices[w];
-            let cap = CAP * scale;
-            let d = derivative(
-                &mut runner,
-                &mut point,
-                numeric.is_input,
-                index,
-                cap,
-                rounding,
-            );
+            let (index, explained) = (numeric.indices[w], numeric.explained[w]);
+            let d = differentiator.derivative(numeric.is_input, index, explained, limits);
             (w, d, gradient[index])
         })
         .collect()

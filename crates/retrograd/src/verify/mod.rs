@@ -1,7 +1,7 @@
 //! Verification: a chain of checks, each link of which localises a fault.
 //!
 //! 1. Central differences on the f64 reference ↔ the f64 reference's gradients ([`differences`]).
-//! 2. The f64 reference ↔ PyTorch, from bundles ([`Bundle`]): 1e-10 of the tensor's largest element.
+//! 2. The f64 reference ↔ PyTorch, from bundles ([`Bundle`]), within what rounding to f64 explains.
 //! 3. The CPU's f32 kernels, and 4. a GPU's ↔ the f64 reference, within a bound that is predicted
 //!    beforehand by the same code for every model ([`precision`]).
 //! 5. Any number of threads ↔ one: equal bits; and memory used before ↔ fresh memory.
@@ -26,9 +26,11 @@
 mod against;
 pub mod builtin;
 mod bundle;
+pub mod calibrate;
 mod chain;
 mod device;
 pub mod differences;
+mod dual;
 mod families;
 mod function;
 mod machines;
@@ -46,6 +48,7 @@ mod subject;
 #[cfg(test)]
 mod tests;
 mod trained;
+mod trajectories;
 
 pub use against::{against, against_on, unchecked};
 pub use builtin::BuiltIn;
@@ -54,6 +57,7 @@ pub use bundle::{Bundle, BundleArray, BundleOptimizer, Case, FromBundle};
 pub(crate) use chain::precision_rows;
 pub use chain::{Expectation, Kept, OnProgress, Options, check_on};
 pub use device::{Cpu, Device};
+pub use dual::Dual;
 pub use families::{Against, Check, On, built_in, check_bundle};
 pub use function::{
     Backward, Forward, Function, Input, Reference, Round, RoundedBackward, RoundedForward, function,

@@ -33,14 +33,27 @@
 //! missed in all of R = 8 runs with a chance of P(|ξ| < a/M)⁸: for M = 4 the product is 1.4·10⁻⁵
 //! at most (at a = 2.5), below α.
 //!
+//! Half of the runs round what is equal alike, half draw every direction anew ([`super::rounded`]): a kernel's
+//! roundings are as dependent as the one or as the other, or between them. Where the mean squares of the two
+//! halves differ by no more than a ratio that chance exceeds in one of a hundred elements (F with R/2 and
+//! R/2 degrees), all R runs are one sample; at the edge of that the root of the pooled mean square is 0.75 of
+//! the larger one. Where they differ by more the larger half alone is the sample, with Student's factor for
+//! R/2 degrees. That is so where terms cancel to the last bit in the reference's order, and where errors
+//! of equal terms add up.
+//!
 //! The floor is taken over the tensor: the root mean square of its s_i, and at least 2⁻²⁴ times
 //! that of its values, the rounding of storing a result in f32. It is there for elements whose
 //! arithmetic happens to be exact in the reference's order of operations and is not in another.
+//!
+//! f32 ends at 2⁻¹²⁶. A result that is smaller loses digits or is 0, in the kernels' order of factors and not in the
+//! reference's, and what is lost may be multiplied by a weight and a datum afterwards: no bound is less than
+//! 2⁻¹²⁶·(1 + max|θ|)·(1 + max|x|) ([`underflow`]).
 //!
 //! A bound that is a tenth of the tensor's scale or more would let real faults through: such a
 //! tensor is reported as unchecked ([`Bounds::meaningful`]).
 
 use super::bundle::BundleOptimizer;
+use super::report::largest;
 use super::rounded::{Granted, Rounded};
 use super::subject::{Evaluation, Runner, Subject, Trajectory, follow};
 use crate::math;
@@ -274,6 +287,42 @@ fn spread(exact: &[f64], runs: impl Iterator<Item = impl AsRef<[f64]>>) -> Vec<f
     squares.iter().map(spread).map(known).collect()
 }
 
+/// The larger of two independent mean squares over the smaller is beyond this with a chance of one in a
+/// hundred, where each is of so many runs.
+fn differing(runs: usize) -> f64 {
+    let (mut low, mut high) = (1.0, 1e6);
+    for _ in 0..100 {
+        let middle = 0.5 * (low + high);
+        match 2.0 * variance_tail(middle, runs) > 0.01 {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    high
+}
+
+/// P(F > x) with m and m degrees of freedom, m even: Σ_{j ≥ a} C(2a−1, j)·zʲ·(1−z)^{2a−1−j} with a = m/2 and
+/// z = 1/(1+x).
+fn variance_tail(x: f64, degrees: usize) -> f64 {
+    assert!(degrees >= 2 && degrees.is_multiple_of(2), "even degrees");
+    let (a, z) = (degrees / 2, 1.0 / (1.0 + x));
+    let n = 2 * a - 1;
+    let mut term = math::powi(1.0 - z, n as i32);
+    let mut sum = 0.0;
+    for j in 0..=n {
+        if j >= a {
+            sum += term;
+        }
+        term *= (n - j) as f64 / (j + 1) as f64 * z / (1.0 - z);
+    }
+    sum
+}
+
+/// What may be lost where a result is below f32's normal numbers; see the module's text.
+pub fn underflow(params: &[f64], input: &[f64]) -> f64 {
+    f64::from(f32::MIN_POSITIVE) * (1.0 + largest(params)) * (1.0 + largest(input))
+}
+
 /// What each element of a tensor may be off by.
 #[derive(Clone, Debug)]
 pub struct Bounds {
@@ -283,23 +332,49 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// From the exact values and the runs' values of one tensor.
+    /// From the exact values and the runs' values of one tensor; what is equal rounds alike in every other run,
+    /// from the first on.
     pub fn new<'s>(exact: &[f64], runs: impl Iterator<Item = &'s [f64]>) -> Self {
         Self::of(exact, &runs.collect::<Vec<_>>())
     }
 
     fn of(exact: &[f64], runs: &[&[f64]]) -> Self {
-        let spread = spread(exact, runs.iter().copied());
+        let of_each = |from: usize| spread(exact, runs.iter().skip(from).step_by(2).copied());
+        let (alike, anew) = (of_each(0), of_each(1));
+        let all = spread(exact, runs.iter().copied());
         let stored = root_mean_square(exact) / f64::from(1 << 24);
-        let floor = math::max(root_mean_square(&spread), stored);
         let factor = student_factor(runs.len(), exact.len());
+        // Halves of an even number of runs each, or no halves.
+        let half = match runs.len() / 2 {
+            half if half >= 2 && half.is_multiple_of(2) => Some(half),
+            _ => None,
+        };
+        let (differing, of_half) = match half {
+            Some(half) => (differing(half).sqrt(), student_factor(half, exact.len())),
+            None => (f64::INFINITY, factor),
+        };
+        let bound_of = |i: usize| {
+            let (more, less) = (math::max(alike[i], anew[i]), math::min(alike[i], anew[i]));
+            match more > differing * less {
+                true => math::max(of_half * more, factor * all[i]),
+                false => factor * all[i],
+            }
+        };
+        let floor = factor * math::max(root_mean_square(&all), stored);
         Bounds {
-            values: spread
-                .iter()
-                .map(|&s| factor * math::max(s, floor))
+            values: (0..exact.len())
+                .map(|i| math::max(bound_of(i), floor))
                 .collect(),
-            floor: factor * floor,
+            floor,
         }
+    }
+
+    /// With no bound below this one.
+    pub fn at_least(mut self, least: f64) -> Self {
+        for bound in self.values.iter_mut().chain([&mut self.floor]) {
+            *bound = math::max(*bound, least);
+        }
+        self
     }
 
     /// The bound of element i.
@@ -379,6 +454,42 @@ mod tests {
             let tail = student_tail(t, nu);
             assert!((tail / p - 1.0).abs() < 1e-4, "ν = {nu}: {tail}");
         }
+    }
+
+    #[test]
+    fn ratios_of_mean_squares_are_those_of_the_tables() {
+        // F's quantiles of 0.5 % (the larger of the two may be either): 4 and 4, 8 and 8 degrees.
+        for (runs, ratio) in [(4, 23.155), (8, 7.4959)] {
+            assert!(
+                (differing(runs) / ratio - 1.0).abs() < 1e-3,
+                "{}",
+                differing(runs)
+            );
+        }
+    }
+
+    #[test]
+    fn what_f32_cannot_hold_is_no_error() {
+        let least = underflow(&[0.5, -3.0], &[9.0]);
+        assert_eq!(least, 40.0 * f64::from(f32::MIN_POSITIVE));
+        let (exact, run) = ([1e-200], [0.0]);
+        let bounds = Bounds::new(&exact, [&run[..]; 2].into_iter()).at_least(least);
+        assert_eq!(bounds.at(0), least);
+        assert!(bounds.meaningful(1.0));
+    }
+
+    #[test]
+    fn the_larger_of_two_kinds_of_runs_counts_where_they_differ() {
+        // The second kind of runs is off by a million times as much in element 1.
+        let runs: Vec<[f64; 2]> = (0..16)
+            .map(|r| {
+                let sign = if r % 4 < 2 { 1.0 } else { -1.0 };
+                [1e-6 * sign, if r % 2 == 1 { 1e-3 * sign } else { 0.0 }]
+            })
+            .collect();
+        let bounds = Bounds::new(&[0.0; 2], runs.iter().map(|r| &r[..]));
+        let of_half = student_factor(8, 2);
+        assert!((bounds.at(1) / (of_half * 1e-3) - 1.0).abs() < 1e-9);
     }
 
     #[test]

@@ -22,6 +22,14 @@
 //!
 //! Results that come from different numbers have independent directions.
 //!
+//! # And in every other run it does not
+//!
+//! What is equal and opposite then cancels to the last bit, as it does in the reference's order of operations. A
+//! kernel that fuses a product with a sum, or adds in another order, rounds only one of the two and is left
+//! with a rounding of what cancelled. So runs of even seeds draw the direction of every operation anew:
+//! nothing cancels in them but what is 0. Where the two kinds of runs differ by more than chance explains
+//! the larger spread counts ([`super::precision`]).
+//!
 //! # Functions
 //!
 //! exp, tanh, erf … are not correctly rounded anywhere. What a device may be wrong by is written
@@ -212,6 +220,8 @@ thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
     static GRANTED: Cell<&'static Granted> = const { Cell::new(&Granted::EXACT) };
     static SHARES: Cell<[f64; 10]> = const { Cell::new([0.0; 10]) };
+    /// All bits where directions are drawn anew for every operation, none where they are hashed.
+    static ANEW: Cell<u64> = const { Cell::new(0) };
     /// The bits of f64's fraction that are cut off.
     static CUT: Cell<u64> = const { Cell::new(F32_CUT) };
 }
@@ -236,10 +246,12 @@ impl Rounded {
         Self::start(seed, &Granted::EXACT);
     }
 
-    /// Starts a run on this thread whose functions are off by parts of what is granted.
+    /// Starts a run on this thread whose functions are off by parts of what is granted. What is equal
+    /// rounds alike where the seed is odd.
     pub fn start(seed: u64, granted: &'static Granted) {
         KEY.set(mix(seed.wrapping_mul(STEP) ^ 0x5851_f42d_4c95_7f2d));
         GRANTED.set(granted);
+        ANEW.set(if seed.is_multiple_of(2) { u64::MAX } else { 0 });
         CUT.set((1 << (53 - granted.bits)) - 1);
         let mut shares = [0.0; 10];
         for (function, share) in shares.iter_mut().enumerate() {
@@ -257,8 +269,9 @@ impl Rounded {
     /// Random bits, a function of what they are drawn for and of the run.
     #[inline(always)]
     fn bits(origin: u64) -> u64 {
-        COUNT.set(COUNT.get() + 1);
-        mix(origin ^ KEY.get())
+        let count = COUNT.get() + 1;
+        COUNT.set(count);
+        mix(origin ^ KEY.get() ^ (count.wrapping_mul(STEP) & ANEW.get()))
     }
 
     /// Uniform in [−1, 1).
@@ -499,7 +512,7 @@ mod tests {
             let exact = f64::from(n) * term;
             let nearest = (0..n).fold(0.0_f32, |sum, _| sum + term as f32);
             worst = worst.max((f64::from(nearest) - exact).abs() / exact);
-            Rounded::seed(i);
+            Rounded::seed(2 * i + 1);
             let sum: Rounded = (0..n).map(|_| Rounded::from_f64(term)).sum();
             square += ((sum.to_f64() - exact) / exact).powi(2) / 64.0;
         }
@@ -516,6 +529,7 @@ mod tests {
         };
         // As round to nearest does: whatever came before, whatever the sign and the power of two.
         let ups = (0..100).filter(|&seed| {
+            let seed = 2 * seed + 1;
             let one = third(seed, 1.0 / 3.0);
             assert_eq!(one, -third(seed, -1.0 / 3.0));
             assert_eq!(one * 4.0, third(seed, 4.0 / 3.0));
@@ -546,6 +560,22 @@ mod tests {
             let error = (2.0 / runs as f64).sqrt();
             assert!((square - 1.0).abs() < 5.0 * error, "{step}: {square}");
         }
+    }
+
+    #[test]
+    fn what_is_equal_and_opposite_cancels_in_every_other_run() {
+        let left = |seed: u64| {
+            Rounded::seed(seed);
+            let [a, b] = [0.1, 0.7].map(Rounded::from_f64);
+            (a * b - b * a).to_f64()
+        };
+        assert!((0..50).all(|i| left(2 * i + 1) == 0.0));
+        let others = (0..50).filter(|i| left(2 * i) != 0.0).count();
+        assert!((5..45).contains(&others), "{others} of 50");
+        // What is 0 stays so.
+        Rounded::seed(2);
+        let [zero, x] = [0.0, 0.7].map(Rounded::from_f64);
+        assert_eq!((zero * x + zero).to_f64(), 0.0);
     }
 
     #[test]

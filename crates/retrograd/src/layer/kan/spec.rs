@@ -178,7 +178,11 @@ fn sizes() -> Vec<Stretch> {
             cut(super::rows::CUTS, "ROWS").over(splines),
             cut(cpu, "COPY").over(splines * 8),
         ];
-        let outputs = [lanes, cut(super::backward::CUTS, "PAIRED"), cut(block, "HALF")];
+        let outputs = [
+            lanes,
+            cut(super::backward::CUTS, "PAIRED"),
+            cut(block, "HALF"),
+        ];
         let grid = [cut(super::basis::CUTS, "COMPARED").less(2 * degree)];
         let stretch = (stretch.axis("rows", 9, rows).axis("inputs", 3, inputs))
             .axis("outputs", 4, outputs)

@@ -11,7 +11,7 @@ use crate::layer::{
     AnyLayer, Backward, Describe, Forward, Layer, Saved, Seen, TENSORS, TensorSpec,
 };
 use crate::rng::Stream;
-use crate::verify::Rounded;
+use crate::verify::{Dual, Rounded};
 use crate::{Buffer, Layout, Result, Scalar};
 
 /// Something wrong with a layer, in one scalar.
@@ -51,7 +51,7 @@ pub(crate) struct Mutation {
 impl Mutation {
     pub fn new<F>(words: impl Into<String>, fault: F) -> Self
     where
-        F: Fault<f32> + Fault<f64> + Fault<Rounded> + Clone + 'static,
+        F: Fault<f32> + Fault<f64> + Fault<Rounded> + Fault<Dual> + Clone + 'static,
     {
         let wrap = move |seat, only_f32| -> Box<dyn AnyLayer> {
             let fault = fault.clone();

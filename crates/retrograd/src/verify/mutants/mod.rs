@@ -26,8 +26,7 @@ pub use optimizer::optimizer_mutants;
 pub use transform::Transform;
 
 use super::chain::{
-    Expectation, Options, differences_of, differences_rows, precision_rows, reuse_rows,
-    thread_rows, trajectory_rows,
+    Expectation, Options, differences_of, differences_rows, precision_rows, reuse_rows, thread_rows,
 };
 use super::device::{Cpu, Device};
 use super::differences::Numeric;
@@ -36,6 +35,7 @@ use super::processes::process_rows;
 use super::report::{Link, Row, Verdict, compare, largest};
 use super::rounded::Granted;
 use super::subject::{Evaluation, Runner, Subject};
+use super::trajectories::trajectory_rows;
 use crate::math;
 use crate::{Kernels, Model};
 
@@ -136,14 +136,7 @@ pub fn judge<M: Model>(mutant: &Subject<'_, M>, honest: &Honest) -> Option<Caugh
     // One optimizer is enough to see a wrong gradient; the others are for faults of the step.
     if let Some((name, optimizer)) = honest.options.optimizers.first()
         && let Ok(trajectory) = Cpu.trajectory(mutant, optimizer, honest.options.steps)
-        && fails(&trajectory_rows(
-            mutant,
-            expected,
-            0,
-            name,
-            optimizer,
-            &trajectory,
-        ))
+        && fails(&trajectory_rows(mutant, expected, 0, name, &trajectory))
     {
         caught.insert(Link::Trajectory);
     }

@@ -5,9 +5,9 @@ use crate::math;
 use crate::optim::{self, Optimizer, OptimizerSpec};
 use crate::scalar::cast;
 use crate::verify::bundle::BundleOptimizer;
-use crate::verify::chain::trajectory_rows;
 use crate::verify::report::{Link, Row, Verdict};
 use crate::verify::subject::{Runner, Subject, Trajectory, divides_by_size};
+use crate::verify::trajectories::trajectory_rows;
 use crate::{Kernels, Model};
 
 /// What is wrong.
@@ -189,7 +189,7 @@ pub fn optimizer_mutants<M: Model>(subject: &Subject<'_, M>, honest: &Honest) ->
             if wrong.params == right.params && wrong.losses == right.losses {
                 continue;
             }
-            let compared = trajectory_rows(subject, &honest.expected, i, name, optimizer, &wrong);
+            let compared = trajectory_rows(subject, &honest.expected, i, name, &wrong);
             let caught = compared.iter().any(|r| r.verdict == Verdict::Fail);
             let links = Caught {
                 links: caught.then_some(Link::Trajectory).into_iter().collect(),
