@@ -58,8 +58,8 @@ fn a_wrong_kernel_is_seen_in_mixed_precision_too() {
     for (from, to) in [
         ("moves * silu_slope(x)", "0.0 * moves"),
         (
-            "let end = min(first + 64u, rows);",
-            "let end = min(first + 64u, rows - 1u);",
+            "let run_end = min(run + 64u, last);",
+            "let run_end = min(run + 64u, last - 1u);",
         ),
         ("grads_out[index] / scale", "grads_out[index]"),
     ] {

@@ -425,8 +425,8 @@ fn gpu_mutants_are_caught() {
         ),
         (
             "padded weights misaligned",
-            "let at = sizes.weight + feature * OUTPUTS;",
-            "let at = sizes.weight + (feature + feature / (BASES * 4u)) * OUTPUTS;",
+            "let f = place_of(input, feature + n);",
+            "let f = place_of(input, feature + n) + (feature + n) / (BASES + BASE);",
         ),
         (
             "normalisation forgotten",
@@ -445,8 +445,8 @@ fn gpu_mutants_are_caught() {
         ),
         (
             "the last rows left out of the weights' gradient",
-            "let end = min(first + 64u, rows);",
-            "let end = min(first + 64u, rows - 1u);",
+            "let run_end = min(run + 64u, last);",
+            "let run_end = min(run + 64u, last - 1u);",
         ),
         (
             "1/N forgotten",

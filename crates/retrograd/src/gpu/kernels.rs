@@ -133,7 +133,9 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::gpu::{Choice, Gpu, GpuNetwork, GpuOptimizer, GpuTrainOptions, LossScale, Recorded};
+    use crate::gpu::{
+        BackwardForm, Choice, Gpu, GpuNetwork, GpuOptimizer, GpuTrainOptions, LossScale, Recorded,
+    };
     use crate::graph::{DagNN, DagSpec};
     use crate::logic::{LogicBatch, LogicCa};
     use crate::loss_image::{ImageLoss, ImageTerms};
@@ -230,6 +232,15 @@ mod tests {
         let scale = LossScale::default();
         let mut in_f32 = GpuNetwork::new(&gpu, &network, &params).unwrap();
         step(&mut in_f32, &Target::values(vec![0.5; 6]), Loss::Mse);
+        gpu.set_backward_form(BackwardForm::Separate);
+        let mut separate = GpuNetwork::new(&gpu, &network, &params).unwrap();
+        step(&mut separate, &Target::values(vec![0.5; 6]), Loss::Mse);
+        gpu.set_backward_form(BackwardForm::FewestBytes);
+        let many = r#"{"input":[2],"layers":[{"kind":"dense","out":2},{"kind":"kan","out":1,"grid":3,"degree":2}]}"#;
+        let many = Network::new(&serde_json::from_str(many).unwrap()).unwrap();
+        let mut in_pieces = GpuNetwork::new(&gpu, &many, &many.init(0)).unwrap();
+        let target = Target::values(vec![0.5; 300]);
+        step_on(&mut in_pieces, &[0.25; 600], &target, Loss::Mse);
         let mut mixed = GpuNetwork::mixed(&gpu, &network, &params, scale).unwrap();
         step(&mut mixed, &Target::classes(vec![0, 2]), Loss::CrossEntropy);
         let images = r#"{"input":[1,11,12],"layers":[

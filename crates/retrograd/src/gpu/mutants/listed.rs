@@ -1,4 +1,4 @@
-//! Mutants that no check can catch, each with its reason.
+//! Mutants that no check can catch, or that none catches yet, each with its reason.
 
 use serde::Deserialize;
 
@@ -14,6 +14,8 @@ pub enum Class {
     /// It doesn't show on software Vulkan: a barrier among invocations that run together, an access
     /// beyond a buffer that is checked there.
     NotObservable,
+    /// It is a fault that no check catches yet, or nobody has shown that it is none. It counts as survived.
+    Open,
 }
 
 /// Some mutants of a file with one reason.

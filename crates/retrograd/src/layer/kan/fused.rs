@@ -173,8 +173,8 @@ mod tests {
         for (rows, inputs, outputs, grid, base, bias) in [
             (1, 1, 1, 1, true, false),
             (9, 3, 5, 5, true, true),
-            (65, 7, 66, 9, false, true),
-            (300, 2, 3, 40, true, false),
+            (9, 5, 66, 9, false, true),
+            (260, 1, 2, 40, true, false),
         ] {
             let base_word = if base { "silu" } else { "none" };
             let layers = format!(

@@ -130,7 +130,9 @@ fn loss_case(loss: Loss, weighted: bool) -> Result<Made> {
             Loss::CrossEntropy => ROWS,
             _ => ROWS * WIDTH,
         };
-        let weights = (0..rows).map(|i| [0.5, 0.0, 2.0, 1.25][i % 4]).collect();
+        // One that 11 bits don't hold.
+        let uneven = f64::from(0.7_f32);
+        let weights = (0..rows).map(|i| [0.5, 0.0, 2.0, uneven][i % 4]).collect();
         case.target = case.target.weighted(weights);
     }
     Ok((case, loss, Vec::new()))

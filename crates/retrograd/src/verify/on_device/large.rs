@@ -42,8 +42,21 @@ const NETWORKS: &[Shaped] = &[
     (
         "many rows, dense",
         &[3],
-        r#"[{"kind":"dense","out":5}]"#,
+        r#"[{"kind":"dense","out":5},{"kind":"dense","out":2}]"#,
         600,
+    ),
+    // Full tiles of 32 inputs, or features, beside more than one of 64 outputs.
+    (
+        "many outputs, dense",
+        &[33],
+        r#"[{"kind":"tanh"},{"kind":"dense","out":130}]"#,
+        9,
+    ),
+    (
+        "many outputs, kan",
+        &[5],
+        r#"[{"kind":"tanh"},{"kind":"kan","out":130,"grid":4,"degree":3,"range":[-2,2]}]"#,
+        9,
     ),
     (
         "many rows, kan",
