@@ -50,6 +50,9 @@ pub struct Coverage {
     pub all_up_to: usize,
     /// Beyond, so many of every tensor, drawn from the seed.
     pub per_tensor: usize,
+    /// So many of a tensor's elements by differences; the others by their slopes alone, which take one
+    /// pass and not five or more.
+    pub differenced: usize,
     /// The seed of the draw.
     pub seed: u64,
 }
@@ -59,6 +62,7 @@ impl Default for Coverage {
         Coverage {
             all_up_to: 4_000,
             per_tensor: 64,
+            differenced: usize::MAX,
             seed: 0,
         }
     }
@@ -220,7 +224,19 @@ impl<'s, 'm, M: Model> Differentiator<'s, 'm, M> {
         index: usize,
         explained: f64,
         limits: Limits,
+        by_slope: bool,
     ) -> Derivative {
+        if by_slope && explained <= limits.cap {
+            let value = slope(self.subject, &mut self.duals, &self.point, is_input, index);
+            if value.is_finite() {
+                return Derivative {
+                    value,
+                    bound: explained,
+                    kink: false,
+                    unchecked: false,
+                };
+            }
+        }
         let mut found = derivative(&mut self.runner, &mut self.point, is_input, index, limits);
         if !found.unchecked || found.kink && !limits.at_kinks {
             return found;
@@ -302,7 +318,7 @@ pub fn numeric<M: Model>(
             rounding,
             at_kinks: false,
         };
-        section.derivatives = differentiate(subject, section, limits);
+        section.derivatives = differentiate(subject, section, limits, coverage.differenced);
     }
     sections
 }
@@ -312,6 +328,7 @@ fn differentiate<M: Model>(
     subject: &Subject<'_, M>,
     section: &Numeric,
     limits: Limits,
+    differenced: usize,
 ) -> Vec<Derivative> {
     const PIECE: usize = 64;
     let pieces = parallel::isolated(section.indices.len().div_ceil(PIECE), |piece| {
@@ -323,7 +340,8 @@ fn differentiate<M: Model>(
         let mut differentiator = Differentiator::new(subject, point);
         let mut one = |i: usize| {
             let (index, explained) = (section.indices[i], section.explained[i]);
-            differentiator.derivative(section.is_input, index, explained, limits)
+            let by_slope = i >= differenced;
+            differentiator.derivative(section.is_input, index, explained, limits, by_slope)
         };
         of.map(&mut one).collect::<Vec<_>>()
     });
@@ -367,7 +385,7 @@ fn elsewhere<M: Model>(
         .iter()
         .map(|&w| {
             let (index, explained) = (numeric.indices[w], numeric.explained[w]);
-            let d = differentiator.derivative(numeric.is_input, index, explained, limits);
+            let d = differentiator.derivative(numeric.is_input, index, explained, limits, false);
             (w, d, gradient[index])
         })
         .collect()

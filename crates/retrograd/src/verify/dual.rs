@@ -207,7 +207,8 @@ mod tests {
     /// Every function and operator against a central difference, whose error is 1e-10 here.
     #[test]
     fn slopes_are_those_of_differences() {
-        let functions: [(&str, fn(Dual) -> Dual); 14] = [
+        type Function = fn(Dual) -> Dual;
+        let functions: [(&str, Function); 14] = [
             ("exp", Scalar::exp),
             ("ln", Scalar::ln),
             ("ln_1p", Scalar::ln_1p),
