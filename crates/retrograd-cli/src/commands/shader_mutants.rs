@@ -519,7 +519,9 @@ impl Table {
     fn is_clean(&self) -> bool {
         let total = self.total();
         let accepted = total[MADE] - total[REJECTED] - total[NOT_JUDGED];
-        total[SURVIVED] == self.open && total[NOT_JUDGED] == 0 && 20 * total[NOT_OBSERVABLE] <= accepted
+        total[SURVIVED] == self.open
+            && total[NOT_JUDGED] == 0
+            && 20 * total[NOT_OBSERVABLE] <= accepted
     }
 }
 
