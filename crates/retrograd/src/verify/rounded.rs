@@ -250,6 +250,8 @@ impl Rounded {
     /// rounds alike where the seed is odd.
     pub fn start(seed: u64, granted: &'static Granted) {
         KEY.set(mix(seed.wrapping_mul(STEP) ^ 0x5851_f42d_4c95_7f2d));
+        // Before the shares are drawn: what this thread rounded earlier has no part in them.
+        COUNT.set(0);
         GRANTED.set(granted);
         ANEW.set(if seed.is_multiple_of(2) { u64::MAX } else { 0 });
         CUT.set((1 << (53 - granted.bits)) - 1);

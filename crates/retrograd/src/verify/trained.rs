@@ -3,7 +3,7 @@
 //!
 //! The same checks as [`super::check`], with less of everything: eight runs or a few more for the
 //! bounds, a sample of every tensor where all elements would take long, three steps for the
-//! threads. Two elements of every tensor are differenced, the others have their slopes on dual numbers. How much is counted in roundings, not in seconds, so that the same model gets the same
+//! threads. How much is counted in roundings, not in seconds, so that the same model gets the same
 //! checks everywhere. Only a model whose reference takes so long that a few runs of it would be
 //! noticed is left unchecked in link 1, or in links 1 and 3, and its report says so.
 
@@ -36,8 +36,6 @@ const ROUNDINGS: u64 = 200_000_000;
 /// more at a kink; that is a quarter of an evaluation on the number that rounds.
 const DIFFERENCES: u64 = 200_000_000;
 const ELEMENT: u64 = 4;
-/// Elements of a tensor that are differenced: the others' slopes take one pass on numbers of two parts.
-const DIFFERENCED: usize = 2;
 
 /// Checks a trained model on a small batch. An error where the arguments don't fit together.
 pub fn check_trained<M: Model>(
@@ -124,7 +122,6 @@ fn coverage(roundings: u64, sections: usize) -> Coverage {
     Coverage {
         all_up_to: affordable,
         per_tensor: 1 << each.ilog2(),
-        differenced: DIFFERENCED,
         ..Coverage::default()
     }
 }
