@@ -130,7 +130,7 @@ pub fn run(args: &ShaderArgs, seed: u64) -> Result {
     }
     let table = Table::of(&mutants, &state, &lists);
     print!("{table}");
-    Ok(match table.is_clean() {
+    Ok(match table.is_clean(args.draw.is_some()) {
         true => Outcome::Done,
         false => Outcome::CheckFailed,
     })
@@ -512,11 +512,12 @@ impl Table {
         total
     }
 
-    /// Nothing survived but what is listed as open, and no more than one in twenty doesn't show on this adapter.
-    fn is_clean(&self) -> bool {
+    /// Nothing survived, of a draw nothing but what is listed as open, and no more than one in twenty doesn't show
+    /// on this adapter.
+    fn is_clean(&self, drawn: bool) -> bool {
         let total = self.total();
         let accepted = total[MADE] - total[REJECTED] - total[NOT_JUDGED];
-        total[SURVIVED] == self.open
+        total[SURVIVED] == if drawn { self.open } else { 0 }
             && total[NOT_JUDGED] == 0
             && 20 * total[NOT_OBSERVABLE] <= accepted
     }
