@@ -33,7 +33,7 @@
 //! missed in all of R = 8 runs with a chance of P(|ξ| < a/M)⁸: for M = 4 the product is 1.4·10⁻⁵
 //! at most (at a = 2.5), below α.
 //!
-//! Half of the runs round what is equal alike, half draw every direction anew ([`super::rounded`]): a kernel's
+//! Half of the runs round what is equal alike, half draw every direction anew (`verify::rounded`): a kernel's
 //! roundings are as dependent as the one or as the other, or between them. Where the mean squares of the two
 //! halves differ by no more than a ratio that chance exceeds in one of a hundred elements (F with R/2 and
 //! R/2 degrees), all R runs are one sample; at the edge of that the root of the pooled mean square is 0.75 of
