@@ -54,10 +54,9 @@ fn what_mixed_precision_leaves_unchecked_is_listed() {
         ..Options::default()
     };
     let mut report = Report::default();
-    // One after the other: side by side on one adapter, a graph's steps failed now and then.
-    for model in &verify::built_in() {
-        report.extend(model.check(&options).unwrap());
-    }
+    // Side by side on one adapter, which also shows whether they disturb each other.
+    let models = verify::built_in();
+    report.extend(verify::builtin::all(&models, |model| model.check(&options)).unwrap());
     if is_full {
         let stretched = sizes::all().into_iter().filter(|s| s.is_model());
         for stretch in stretched {

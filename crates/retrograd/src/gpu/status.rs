@@ -129,8 +129,20 @@ impl Status {
             count(&gpu.counting.throttles, 1);
             gpu.settle(None)?;
             self.collect(gpu)?;
+            while self.is_expecting() {
+                std::thread::yield_now();
+                gpu.settle(None)?;
+                self.collect(gpu)?;
+            }
         }
         Ok(())
+    }
+
+    /// Whether something that was copied is not here yet. A device that has done its work may not have said so: where
+    /// several threads wait for it, one calls what the others wait for, too.
+    fn is_expecting(&self) -> bool {
+        let is_idle = |s: &Staging| s.state.load(Ordering::Acquire) == IDLE;
+        !self.staging.iter().all(is_idle)
     }
 
     /// Steps submitted of which it is not known whether they changed anything.
@@ -251,6 +263,10 @@ impl Status {
             gpu.wait(None)?;
             self.in_flight.clear();
             self.collect(gpu)?;
+            if self.is_expecting() {
+                std::thread::yield_now();
+                continue;
+            }
             if self.copied == self.steps {
                 return Ok(());
             }
