@@ -61,10 +61,13 @@ impl std::ops::AddAssign for Numbers {
     }
 }
 
+/// Rows of a piece, where there are few.
+pub(crate) const PIECE: usize = 256;
+
 /// How the rows of a batch are cut among workgroups: rows of a piece, and pieces. Every piece has sums of its
 /// own, so there are at most 16.
 pub(crate) fn row_pieces(rows: usize) -> (usize, usize) {
-    let piece = rows.div_ceil(16).next_multiple_of(64).max(256);
+    let piece = rows.div_ceil(16).next_multiple_of(64).max(PIECE);
     (piece, rows.div_ceil(piece))
 }
 

@@ -5,7 +5,7 @@ use super::Dense;
 use super::gpu::FUSED;
 use crate::Result;
 use crate::cuts::cuts;
-use crate::gpu::form::{Numbers, row_pieces};
+use crate::gpu::form::{self, Numbers, row_pieces};
 use crate::gpu::layer::{Io, groups};
 use crate::gpu::recording::{Part, Recording};
 
@@ -14,7 +14,7 @@ const INPUTS: usize = 32;
 const OUTPUTS: usize = 64;
 const ROWS: usize = 16;
 /// Rows of a piece, where there are few.
-const PIECE: usize = 256;
+const PIECE: usize = form::PIECE;
 cuts!(INPUTS, OUTPUTS, ROWS, PIECE);
 
 /// What of a backward pass is wanted.

@@ -5,7 +5,7 @@ use super::Kan;
 use super::gpu::FUSED;
 use crate::Result;
 use crate::cuts::cuts;
-use crate::gpu::form::{Numbers, row_pieces};
+use crate::gpu::form::{self, Numbers, row_pieces};
 use crate::gpu::layer::{Io, groups};
 use crate::gpu::recording::{Part, Recording};
 use crate::layer::TENSORS;
@@ -15,7 +15,7 @@ const FEATURES: usize = 32;
 const OUTPUTS: usize = 64;
 const ROWS: usize = 8;
 /// Rows of a piece, where there are few.
-const PIECE: usize = 256;
+const PIECE: usize = form::PIECE;
 cuts!(FEATURES, OUTPUTS, ROWS, PIECE);
 
 /// What of a backward pass is wanted.
