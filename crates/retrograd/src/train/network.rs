@@ -1,23 +1,30 @@
 //! The task of networks on tables and arrays: data, batches, measures and findings. Families that
 //! are short forms of a network (`kan`) build the network and hand it over.
 
-use crate::math;
+mod findings;
+mod measures;
+mod trained;
+
 use std::ops::Range;
 use std::path::Path;
 
 use serde_json::json;
 
-use super::report::scatter;
+pub use self::trained::{Predictions, TrainedNetwork};
+
+use self::findings::{confusion_table, first_against_truth, truth_against_prediction};
+use self::measures::{Measures, outputs};
 use super::{
-    Content, Example, Experiment, Figure, Findings, MeasuredOn, Metadata, Metrics, Specimen,
-    Summary, Task, TrainSpec, Verdict, load_weights,
+    Example, Experiment, Figure, Findings, MeasuredOn, Metadata, Metrics, Specimen, Summary, Task,
+    TrainSpec, Verdict, load_weights,
 };
 use crate::budget::Demand;
 use crate::data::metrics::{Choices, Confusion, Regression};
-use crate::data::{Batches, DataSpec, Dataset, Preparation, Targets, TaskKind};
+use crate::data::{Batches, DataSpec, Dataset, Preparation, Targets};
 use crate::kan::{GridSchedule, GridUpdate, update_grid};
+use crate::math;
 use crate::network::{Network, NetworkSpec};
-use crate::{Error, Loss, Model, Pass, Result, Target};
+use crate::{Error, Loss, Model, Result, Target};
 
 /// Samples in a batch where the experiment says nothing.
 const BATCH: usize = 32;
@@ -330,63 +337,6 @@ impl NetworkTask {
     }
 }
 
-/// A network's outputs for every sample.
-fn outputs(network: &Network, params: &[f32], data: &Dataset) -> Vec<f32> {
-    let mut outputs = Vec::with_capacity(data.len() * network.output_len());
-    let mut tape = Default::default();
-    let mut batch = Vec::new();
-    for chunk in data.inputs().chunks(EVALUATED * data.sample_len()) {
-        batch.clear();
-        batch.extend_from_slice(chunk);
-        network.compute_forward(params, &batch, &Pass::inference(), &mut tape);
-        outputs.extend_from_slice(network.output(&tape));
-    }
-    outputs
-}
-
-/// The measures of a regression, a classification, or of what would be chosen.
-enum Measures {
-    Regression(Regression),
-    Classification(Confusion),
-    Choices(Choices),
-}
-
-impl Measures {
-    fn new(preparation: &Preparation) -> Self {
-        match preparation.task() {
-            TaskKind::Regression => Measures::Regression(preparation.regression()),
-            TaskKind::Classification => Measures::Classification(preparation.confusion()),
-        }
-    }
-
-    fn add(&mut self, outputs: &[f32], target: &Target<f32>) -> Result<()> {
-        match self {
-            Measures::Regression(sums) => sums.add(outputs, target),
-            Measures::Classification(matrix) => matrix.add(outputs, target),
-            Measures::Choices(choices) => choices.add(outputs, target),
-        }
-    }
-
-    fn named(&self) -> Metrics {
-        let named = |name: &str, value| (name.to_string(), value);
-        match self {
-            Measures::Regression(sums) => {
-                let scores = sums.scores();
-                vec![
-                    named("rmse", scores.rmse),
-                    named("mae", scores.mae),
-                    named("r2", scores.r2),
-                ]
-            }
-            Measures::Classification(matrix) => vec![
-                named("accuracy", matrix.accuracy()),
-                named("f1", matrix.f1()),
-            ],
-            Measures::Choices(choices) => vec![named("best_action", choices.right())],
-        }
-    }
-}
-
 impl Task for NetworkTask {
     type Model = Network;
 
@@ -616,157 +566,5 @@ pub(crate) fn first_samples(data: &Dataset) -> Specimen<Network> {
     Specimen {
         example: Example { input, target },
         model: None,
-    }
-}
-
-fn confusion_table(name: &str, classes: &[String], rows: &[&[f64]]) -> Figure {
-    let header = std::iter::once("true \\ predicted".to_string())
-        .chain(classes.iter().cloned())
-        .collect();
-    let rows = rows.iter().zip(classes).map(|(row, class)| {
-        let cells = row.iter().map(|n| n.to_string());
-        std::iter::once(class.clone()).chain(cells).collect()
-    });
-    Figure {
-        title: "Confusion matrix".into(),
-        caption: format!("The {name} samples, by their true class and the one predicted."),
-        content: Content::Table {
-            header,
-            rows: rows.collect(),
-        },
-    }
-}
-
-/// The first target's true values with the predicted ones, in the user's units.
-fn first_against_truth(
-    scoring: &Scoring,
-    data: &Dataset,
-    outputs: &[f32],
-    width: usize,
-) -> Result<Vec<(f64, f64)>> {
-    let Targets::Values { values, .. } = data.targets() else {
-        return Ok(Vec::new());
-    };
-    let first = |values: &[f32]| -> Result<Vec<f64>> {
-        let Scoring::Prepared(preparation) = scoring else {
-            let firsts = values.iter().step_by(width.max(1));
-            return Ok(firsts.map(|&v| f64::from(v)).collect());
-        };
-        let columns = preparation.predictions(values, width)?;
-        let cells = columns.first().map_or(&[][..], |(_, cells)| cells);
-        let number = |cell: &String| cell.parse().unwrap_or(f64::NAN);
-        Ok(cells.iter().map(number).collect())
-    };
-    Ok(first(values)?.into_iter().zip(first(outputs)?).collect())
-}
-
-fn truth_against_prediction(name: &str, points: &[(f64, f64)]) -> Figure {
-    Figure {
-        title: "Predictions".into(),
-        caption: format!(
-            "The {name} samples: across the true value, upwards the predicted one; on the line \
-             they agree."
-        ),
-        content: Content::Svg(scatter(points, "true", "predicted")),
-    }
-}
-
-/// A trained network with the preparation of its data, for inference.
-pub struct TrainedNetwork {
-    network: Network,
-    params: Vec<f32>,
-    preparation: Preparation,
-}
-
-/// What a trained network says about a file.
-pub struct Predictions {
-    /// Columns in the user's units and words, for [`crate::data::csv::write`].
-    pub columns: Vec<(String, Vec<String>)>,
-    /// The measures, where the file has targets.
-    pub metrics: Metrics,
-    /// Rows of the file that lack an input and have no prediction.
-    pub unpredicted: usize,
-    /// Rows that the measures are of.
-    pub measured: usize,
-    /// What was found out about the file, to be said.
-    pub notes: Vec<String>,
-}
-
-impl TrainedNetwork {
-    /// The best weights of a run's folder.
-    pub fn open(run: &Path) -> Result<Self> {
-        Self::of(run, build)
-    }
-
-    /// The same for a family that builds its network in another way.
-    pub(crate) fn of(
-        run: &Path,
-        build: impl FnOnce(&Experiment, &Preparation) -> Result<Network>,
-    ) -> Result<Self> {
-        let experiment = super::experiment_of(run)?;
-        let path = super::model_file(run);
-        let file = super::TensorFile::read(&path)?;
-        let Some(text) = file.metadata.get(&format!("task/{PREPARATION}")) else {
-            return Err(Error::file(
-                &path,
-                "metadata",
-                "no \"task/preparation\"; a run on a data set has one",
-            ));
-        };
-        let preparation =
-            Preparation::from_json(text).map_err(|e| Error::file(&path, "metadata", e))?;
-        let mut network = build(&experiment, &preparation)?;
-        let (params, _) = load_weights(&path, &mut network)?;
-        Ok(TrainedNetwork {
-            network,
-            params,
-            preparation,
-        })
-    }
-
-    /// The network as an ONNX file: `numbers`, texts and dates of a table's columns, or `x`, in;
-    /// `values`, or `class` and `probabilities`, out, all in the user's units and words.
-    pub fn to_onnx(&self) -> Result<Vec<u8>> {
-        crate::onnx::prepared(&self.network, &self.params, &self.preparation)
-    }
-
-    /// Reads new data and predicts: a row for every row of the file, in its order, with the columns
-    /// of the file that are to be kept before the predictions. Where a row lacks an input, its
-    /// predictions are empty.
-    pub fn predict(&self, path: &Path, keep: &[String]) -> Result<Predictions> {
-        let data = self.preparation.read(path)?;
-        let width = self.network.output_len();
-        let outputs = outputs(&self.network, &self.params, &data.dataset);
-        let mut columns = Vec::new();
-        for name in keep {
-            columns.push((name.clone(), data.column(name)?));
-        }
-        for (name, predicted) in self.preparation.predictions(&outputs, width)? {
-            let mut cells = vec![String::new(); data.total];
-            for (&row, cell) in data.rows.iter().zip(predicted) {
-                cells[row] = cell;
-            }
-            columns.push((name, cells));
-        }
-        let mut metrics = Metrics::new();
-        if let Some((known, samples)) = &data.known {
-            let mut measures = Measures::new(&self.preparation);
-            let (mut inputs, mut target) = (Vec::new(), Target::default());
-            known.gather_range(0..known.len(), &mut inputs, &mut target);
-            let rows = samples.iter();
-            let of_known: Vec<f32> = rows
-                .flat_map(|s| &outputs[s * width..(s + 1) * width])
-                .copied()
-                .collect();
-            measures.add(&of_known, &target)?;
-            metrics = measures.named();
-        }
-        Ok(Predictions {
-            columns,
-            metrics,
-            notes: data.notes,
-            unpredicted: data.total - data.rows.len(),
-            measured: data.known.map_or(0, |(_, samples)| samples.len()),
-        })
     }
 }

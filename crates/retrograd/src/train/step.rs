@@ -23,16 +23,20 @@
 //! where g₍n₎ is the gradient of batch n, the penalty's with it. The first two are both taken at w₍0₎. Here
 //! a step needs nothing but w₍n−1₎ beside w₍n₎, whatever the order in which a device and the CPU get there.
 
-use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+mod gradient;
+mod update;
 
+use std::ops::Range;
+
+pub(super) use self::gradient::{Watch, Work, gradient_of, gradient_of_segments};
+pub(super) use self::update::{Update, find_bad};
+
+use self::gradient::{Memory, differentiate, loss_of};
 use super::Example;
 use super::arriving::Undo;
-use crate::clock::Instant;
-use crate::group::Segments;
 use crate::loss_image::ImageLoss;
-use crate::optim::{self, Optimizer, OptimizerSpec};
-use crate::{Error, Grads, Layout, Loss, Model, Pass, Reported, Result, Target, parallel};
+use crate::optim::{Optimizer, OptimizerSpec};
+use crate::{Error, Loss, Model, Pass, Reported, Result, Target};
 
 /// What is done to a gradient before the optimizer sees it: elements first, then the norm.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -347,10 +351,7 @@ impl<M: Model> Stepper<M> {
         if self.stale.is_some() {
             self.spare.clone_from(&self.params);
         }
-        let mut update = Update {
-            hooks: Some(hooks),
-            ..Update::new(model, &mut self.optimizer, clip, lr)
-        };
+        let mut update = Update::new(model, &mut self.optimizer, clip, lr).beside(hooks);
         update.range(0..self.params.len(), &mut self.params, &mut self.grads)?;
         update.end();
         if let Some(stale) = &mut self.stale {
@@ -403,10 +404,7 @@ impl<M: Model> Stepper<M> {
         if !penalty.is_finite() {
             return Err(BadNumber::new("the penalty", penalty).into());
         }
-        let mut update = Update {
-            hooks: Some(hooks),
-            ..Update::new(model, &mut self.optimizer, clip, lr)
-        };
+        let mut update = Update::new(model, &mut self.optimizer, clip, lr).beside(hooks);
         let mut outcome = Ok(());
         let mut ready = |range, params: &mut [f32], d_params: &mut [f32]| {
             if outcome.is_ok() {
@@ -451,346 +449,4 @@ impl<M: Model> Stepper<M> {
     pub fn grads(&self) -> &[f32] {
         &self.grads
     }
-}
-
-/// What forward, loss and backward of one batch work in.
-struct Memory<'a, M: Model> {
-    image_loss: &'a mut Option<ImageLoss>,
-    d_output: &'a mut Vec<f32>,
-    tape: &'a mut M::Tape<f32>,
-    /// Of forward and loss, added up.
-    seconds: &'a mut f64,
-}
-
-/// The same, owned, with a gradient: what a shard has that is computed beside others.
-pub(super) struct Work<M: Model> {
-    pub image_loss: Option<ImageLoss>,
-    pub grads: Vec<f32>,
-    d_output: Vec<f32>,
-    /// Of one of several shards.
-    target: Target<f32>,
-    pub tape: M::Tape<f32>,
-}
-
-impl<M: Model> Default for Work<M> {
-    fn default() -> Self {
-        Work {
-            image_loss: None,
-            grads: Vec::new(),
-            d_output: Vec::new(),
-            target: Target::default(),
-            tape: Default::default(),
-        }
-    }
-}
-
-/// What wants to know of a shard's gradient while it is computed.
-pub(super) trait Watch {
-    /// The forward pass is over, with this loss.
-    fn loss(&mut self, loss: f64) {
-        let _ = loss;
-    }
-
-    /// A range of the gradient is complete.
-    fn complete(&mut self, range: Range<usize>, grads: &[f32]) {
-        let _ = (range, grads);
-    }
-}
-
-/// Nothing.
-impl Watch for () {}
-
-/// Loss and gradient of a shard in memory of its own. Of a loss that is not finite, too: other shards may
-/// wait for what this one says in its backward pass.
-pub(super) fn gradient_of<M: Model>(
-    model: &M,
-    params: &[f32],
-    lesson: &Lesson<'_, M>,
-    share: f32,
-    work: &mut Work<M>,
-    watch: &mut dyn Watch,
-) -> Result<f64> {
-    let memory = Memory {
-        image_loss: &mut work.image_loss,
-        d_output: &mut work.d_output,
-        tape: &mut work.tape,
-        // Shards side by side have no time of their own.
-        seconds: &mut 0.0,
-    };
-    let value = loss_of(model, params, lesson, memory)?;
-    watch.loss(value);
-    scale(&mut work.d_output, share);
-    model.compute_backward_reporting(
-        Reported::Told(params, &mut |range, grads| watch.complete(range, grads)),
-        lesson.input,
-        lesson.pass,
-        &mut work.tape,
-        &work.d_output,
-        &mut work.grads,
-    );
-    Ok(value)
-}
-
-/// What is asked about every segment: its number, its target and its loss. The answer is what its
-/// gradient is scaled by.
-pub(super) type Segment<'a> = &'a mut dyn FnMut(usize, &Target<f32>, f64) -> f32;
-
-/// The gradient of several shards at once, added along their tree, in memory of its own: one forward and
-/// one backward pass of all samples, the loss and the sums over samples shard by shard.
-pub(super) fn gradient_of_segments<M: Model>(
-    model: &M,
-    params: &[f32],
-    lesson: &Lesson<'_, M>,
-    segments: Segments,
-    each: Segment<'_>,
-    work: &mut Work<M>,
-    watch: &mut dyn Watch,
-) -> Result<()> {
-    model.check_input(lesson.input)?;
-    model.compute_forward(params, lesson.input, lesson.pass, &mut work.tape);
-    let (output, target) = (model.output(&work.tape), lesson.target);
-    lesson.loss.check_lengths(output.len(), target)?;
-    if lesson.loss == Loss::CrossEntropy {
-        check_rows(model.row_width(), output.len(), target.classes.len())?;
-    }
-    work.d_output.resize(output.len(), 0.0);
-    let samples = segments.rows(segments.count() - 1).end;
-    let width = output.len() / samples;
-    for segment in 0..segments.count() {
-        let rows = segments.rows(segment);
-        target.take_part(samples, &rows, &mut work.target);
-        let place = rows.start * width..rows.end * width;
-        let d_output = &mut work.d_output[place.clone()];
-        let value = lesson
-            .loss
-            .compute(&output[place], &work.target, Some(&mut *d_output));
-        scale(d_output, each(segment, &work.target, f64::from(value)));
-    }
-    model.compute_backward_reporting(
-        Reported::Told(params, &mut |range, grads| watch.complete(range, grads)),
-        lesson.input,
-        lesson.pass,
-        &mut work.tape,
-        &work.d_output,
-        &mut work.grads,
-    );
-    Ok(())
-}
-
-/// Forward and loss, with the gradient of the output.
-fn loss_of<M: Model>(
-    model: &M,
-    params: &[f32],
-    lesson: &Lesson<'_, M>,
-    memory: Memory<'_, M>,
-) -> Result<f64> {
-    let Memory {
-        image_loss,
-        d_output,
-        tape,
-        seconds,
-    } = memory;
-    model.check_input(lesson.input)?;
-    let start = Instant::now();
-    model.compute_forward(params, lesson.input, lesson.pass, tape);
-    let (output, target) = (model.output(tape), lesson.target);
-    lesson.loss.check_lengths(output.len(), target)?;
-    if lesson.loss == Loss::CrossEntropy {
-        check_rows(model.row_width(), output.len(), target.classes.len())?;
-    }
-    d_output.resize(output.len(), 0.0);
-    let mut value = f64::from(lesson.loss.compute(output, target, Some(d_output)));
-    if let Some(terms) = image_loss {
-        // Values, too, where the loss itself compares with something else.
-        Loss::Mse.check_lengths(output.len(), target)?;
-        value += terms.compute(output, &target.values, Some(d_output));
-    }
-    *seconds += start.elapsed().as_secs_f64();
-    Ok(value)
-}
-
-/// Loss and gradient; of a loss that is not finite there is no gradient.
-fn differentiate<M: Model>(
-    model: &M,
-    params: &[f32],
-    lesson: &Lesson<'_, M>,
-    memory: Memory<'_, M>,
-    share: f32,
-    add: bool,
-    grads: &mut [f32],
-) -> Result<f64> {
-    let Memory {
-        image_loss,
-        d_output,
-        tape,
-        seconds,
-    } = memory;
-    let forward = Memory {
-        image_loss,
-        d_output: &mut *d_output,
-        tape: &mut *tape,
-        seconds,
-    };
-    let value = loss_of(model, params, lesson, forward)?;
-    if value.is_finite() {
-        let wanted = Grads {
-            params: Some(grads),
-            input: None,
-            accumulate: add,
-        };
-        scale(d_output, share);
-        model.compute_backward(params, lesson.input, lesson.pass, tape, d_output, wanted);
-    }
-    Ok(value)
-}
-
-fn scale(d_output: &mut [f32], share: f32) {
-    if share != 1.0 {
-        for d in d_output.iter_mut() {
-            *d *= share;
-        }
-    }
-}
-
-/// What happens to a range whose gradient is complete.
-pub(super) struct Update<'a, M: Model> {
-    model: &'a M,
-    pub(super) optimizer: &'a mut Optimizer<f32>,
-    clip: &'a Clip,
-    lr: f64,
-    hooks: Option<&'a mut dyn Hooks<M>>,
-    /// Whether the optimizer has counted this step: from then on parameters are changed.
-    begun: bool,
-}
-
-impl<'a, M: Model> Update<'a, M> {
-    pub(super) fn new(
-        model: &'a M,
-        optimizer: &'a mut Optimizer<f32>,
-        clip: &'a Clip,
-        lr: f64,
-    ) -> Self {
-        Update {
-            model,
-            optimizer,
-            clip,
-            lr,
-            hooks: None,
-            begun: false,
-        }
-    }
-
-    /// Hooks, the search for what isn't finite, clipping, the optimizer.
-    fn range(
-        &mut self,
-        range: Range<usize>,
-        params: &mut [f32],
-        grads: &mut [f32],
-    ) -> Result<(), BadNumber> {
-        let layout = self.model.layout();
-        if let Some(hooks) = &mut self.hooks {
-            hooks.gradient(self.model, range.clone(), grads);
-        }
-        if let Some(mut bad) = find_bad(grads, layout, range.clone(), "the gradient of") {
-            bad.half_updated = self.begun;
-            return Err(bad);
-        }
-        self.apply(range, params, grads);
-        Ok(())
-    }
-
-    /// Clipping and the optimizer.
-    pub(super) fn apply(&mut self, range: Range<usize>, params: &mut [f32], grads: &mut [f32]) {
-        let layout = self.model.layout();
-        if let Some(limit) = self.clip.element {
-            optim::clip_elements(&mut grads[range.clone()], limit);
-        }
-        if let Some(norm) = self.clip.norm {
-            optim::clip_global_norm(grads, layout, norm);
-        }
-        if let Some(hooks) = &mut self.hooks {
-            hooks.before_update(self.model, range.clone(), params);
-        }
-        let trained = layout.within(range.clone()).any(|(t, _)| !t.frozen);
-        if trained && !self.begun {
-            self.optimizer.begin();
-            self.begun = true;
-        }
-        self.optimizer
-            .step_range(params, grads, layout, range, self.lr);
-    }
-
-    /// Counts a step in which everything was frozen.
-    pub(super) fn end(self) {
-        if !self.begun {
-            self.optimizer.begin();
-        }
-    }
-
-    /// The same with the penalty's gradient before it.
-    pub(super) fn fused_range(
-        &mut self,
-        range: Range<usize>,
-        params: &mut [f32],
-        grads: &mut [f32],
-    ) -> Result<(), StepError> {
-        if !self.model.penalty_range(range.clone(), params, grads) {
-            return Err(StepError::Other(Error::invalid(
-                "the model's penalty in a fused step",
-                format!("no gradient of parameters {range:?} alone"),
-                "a penalty that is a sum over the tensors that are updated together",
-            )));
-        }
-        Ok(self.range(range, params, grads)?)
-    }
-}
-
-/// Fewer class numbers than rows would pass for wider rows.
-fn check_rows(width: Option<usize>, outputs: usize, classes: usize) -> Result<()> {
-    match width {
-        Some(width) if classes * width != outputs => Err(Error::invalid(
-            "cross_entropy's target",
-            format!("{classes} class numbers"),
-            format!("{}, one for every row of {width} outputs", outputs / width),
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// The first element that is not finite, named.
-pub(super) fn find_bad(
-    values: &[f32],
-    layout: &Layout,
-    range: Range<usize>,
-    what: &str,
-) -> Option<BadNumber> {
-    if all_finite(values, layout, range.clone()) {
-        return None;
-    }
-    let index = range.clone().find(|&i| !values[i].is_finite())?;
-    let tensor = match layout.locate(index) {
-        Some((tensor, element)) => format!("{what} {}, element {element},", tensor.name),
-        None => format!("{what} element {index}"),
-    };
-    Some(BadNumber::new(tensor, f64::from(values[index])))
-}
-
-/// NaN and the infinities are those whose exponent bits are all set. Written without a branch per
-/// element, so that the compiler makes vectors of it.
-fn all_finite(values: &[f32], layout: &Layout, range: Range<usize>) -> bool {
-    const EXPONENT: u32 = 0x7f80_0000;
-    /// 1 to 2 µs.
-    const CHUNK: usize = 8192;
-    let finite = AtomicBool::new(true);
-    let pieces = range.len().div_ceil(CHUNK);
-    let tensors = parallel::Tensors::all(layout.tensors()).within(range);
-    parallel::for_each_share::<f32, 0>([], tensors, pieces, pieces > 2, |share, []| {
-        let bad = values[share].iter().fold(0, |bad, v| {
-            bad | u32::from(v.to_bits() & EXPONENT == EXPONENT)
-        });
-        if bad != 0 {
-            finite.store(false, Ordering::Relaxed);
-        }
-    });
-    finite.into_inner()
 }
