@@ -35,6 +35,19 @@ fn start(
     (child, stderr)
 }
 
+/// A second of an idle core: longer where cores are slow or shared. It is measured by 50 million products, each of
+/// which waits for the one before; they keep an idle core busy for some 100 ms.
+fn a_second() -> Duration {
+    let start = Instant::now();
+    let mut product = 1_u64;
+    for i in 0..50_000_000_u64 {
+        product = std::hint::black_box(product.wrapping_mul(i | 1));
+    }
+    std::hint::black_box(product);
+    let slower = start.elapsed().as_secs_f64() / 0.1;
+    Duration::from_secs_f64(slower.max(1.0))
+}
+
 /// Sends a signal after a while; what was said afterwards. It must end within a second.
 fn stops(folder: &Path, args: &[&str], word: &str, signal: &str) -> String {
     let (mut child, mut stderr) = start(folder, args, word);
@@ -43,6 +56,8 @@ fn stops(folder: &Path, args: &[&str], word: &str, signal: &str) -> String {
         child.try_wait().unwrap().is_none(),
         "{args:?} ended by itself"
     );
+    // While the command has a core, as when it is told to stop.
+    let second = a_second();
     let sent = Instant::now();
     let kill = Command::new("kill")
         .args([signal, &child.id().to_string()])
@@ -53,8 +68,8 @@ fn stops(folder: &Path, args: &[&str], word: &str, signal: &str) -> String {
     let mut said = String::new();
     std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
     assert_eq!(status.code(), Some(130), "{args:?}: {status:?} {said}");
-    assert!(took < Duration::from_secs(1), "{args:?}: {took:?}");
-    println!("{args:?}: {took:?}");
+    assert!(took < second, "{args:?}: {took:?} of {second:?}");
+    println!("{args:?}: {took:?} of {second:?}");
     said
 }
 
