@@ -190,6 +190,10 @@ fn derivative<M: Model>(
             best.kink = true;
         }
         h /= SHRINK;
+        // Rounding alone would take a smaller step's bound beyond the best one: no step is better.
+        if limits.rounding / h >= best.bound {
+            break;
+        }
     }
     at(centre, &mut there);
     best

@@ -149,7 +149,8 @@ pub fn sample<M: Model>(
     steps: usize,
     plan: &SamplePlan,
 ) -> Samples {
-    let cost = parallel::isolated(1, |_| run(subject, granted, &[], 0, plan.seed).2)[0];
+    let first = parallel::isolated(1, |_| run(subject, granted, &[], 0, plan.seed)).swap_remove(0);
+    let cost = first.2;
     let evaluations = affordable(plan, plan.roundings, cost);
     // The first gradient of a trajectory is the evaluation's.
     let more = (optimizers.len() * steps.saturating_sub(1)) as u64;
@@ -157,10 +158,15 @@ pub fn sample<M: Model>(
     // The optimizer is f32's whatever the model's numbers are.
     let is_cheap = granted.bits == Granted::EXACT.bits
         && whole.saturating_mul(evaluations as u64) <= plan.roundings;
-    let runs = parallel::isolated(evaluations, |i| {
-        let optimizers = if is_cheap { optimizers } else { &[] };
-        run(subject, granted, optimizers, steps, plan.seed + i as u64)
+    // Without trajectories the run that showed the cost is the first one.
+    let followed = if is_cheap { optimizers } else { &[] };
+    let known = usize::from(followed.is_empty());
+    let others = parallel::isolated(evaluations - known, |i| {
+        let seed = plan.seed + (known + i) as u64;
+        run(subject, granted, followed, steps, seed)
     });
+    let first = followed.is_empty().then_some(first);
+    let runs = first.into_iter().chain(others);
     let mut samples = Samples {
         roundings: cost,
         evaluations: Vec::new(),

@@ -7,10 +7,13 @@
 //! count instead of a sum, truth tables instead of polynomials.
 
 mod circuits;
+mod ending;
 mod images;
 mod layers;
 mod measures;
+mod plain;
 mod runs;
+mod shards;
 mod splits;
 mod training;
 
@@ -57,6 +60,14 @@ pub fn all() -> Vec<Practice> {
         Practice {
             name: "runs",
             check: runs::runs,
+        },
+        Practice {
+            name: "shards",
+            check: shards::shards,
+        },
+        Practice {
+            name: "endings",
+            check: ending::endings,
         },
         Practice {
             name: "splits",
