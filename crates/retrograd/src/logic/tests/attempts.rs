@@ -176,6 +176,14 @@ fn a_circuit_stands_on_many_boards_or_not_at_all() {
         grown.wrong + grown.healed == 0
     };
     let key = Key::new(1).purpose("boards");
+    // A trial is the same board, with the same cells firing.
+    let (spec, stripped) = (task.model().spec(), Stripped::new(&slow));
+    for key in (0..8).map(|board| key.among(board)) {
+        let size = Grown::size_in_haste(spec);
+        let grown = Grown::on(size, spec, task.data(), &slow, key).unwrap();
+        let trial = Grown::trial(spec, task.data(), key).unwrap();
+        assert_eq!(trial.wrong(&slow, &stripped), grown.wrong + grown.healed);
+    }
     assert!((0..40).any(|board| right(key.among(board))));
     for epoch in 0..40 {
         assert!(!task.stands(&slow, epoch).unwrap(), "{epoch}");
