@@ -320,6 +320,30 @@ fn a_run_that_has_learned_stops_and_stays_so() {
     assert_eq!(again.epochs, 3);
 }
 
+/// All four cells of a grid of 2×2 have one colour: a circuit that is right there is no checkerboard, and once it is
+/// right there is nothing left to learn.
+#[test]
+fn a_start_that_is_right_and_does_not_stand_elsewhere_is_given_up() {
+    let train =
+        "epochs = 300\nbatch = 2\nrestart_after = 100\nround_every = 50\nstop_when_learned = 3";
+    let mut experiment = experiment(NOISE, train);
+    experiment.data.insert("grid".into(), vec![2_i64, 2].into());
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let summary = fit(&experiment, &run, false);
+    let (_, lines) = left(&run);
+    let header: Vec<_> = lines[0].split(',').collect();
+    let at = |name: &str| header.iter().position(|h| *h == name).unwrap();
+    let rows = lines[1..].iter().map(|l| l.split(',').collect::<Vec<_>>());
+    let first = rows.filter(|row| row[at("attempt")] == "1");
+    let wrong: Vec<String> = first.map(|row| row[at("hard_loss")].to_string()).collect();
+    assert!(
+        wrong[wrong.len() - 3..].iter().all(|w| w == "0"),
+        "{wrong:?}"
+    );
+    assert!(summary.attempts.unwrap().0 > 1, "{:?}", summary.attempts);
+}
+
 #[test]
 fn only_what_can_say_that_it_has_learned_is_asked() {
     let moons = include_str!("../../../../../experiments/moons.toml");
