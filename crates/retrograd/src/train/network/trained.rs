@@ -7,7 +7,7 @@ use super::{PREPARATION, build};
 use crate::data::Preparation;
 use crate::network::Network;
 use crate::train::{Experiment, Metrics, TensorFile, experiment_of, load_weights, model_file};
-use crate::{Error, Model, Result, Target};
+use crate::{Error, Result, Target};
 
 /// A trained network with the preparation of its data, for inference.
 pub struct TrainedNetwork {

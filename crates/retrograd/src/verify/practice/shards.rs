@@ -138,7 +138,7 @@ fn beside_whole(case: &Case) -> Result<Vec<Row>> {
             rows.push(Row::unchecked("runs", label, Link::Processes, why));
             continue;
         }
-        let all = group::threads(size, &ended);
+        let all = group::threads(size, ended);
         let all: Vec<Ended> = all.into_iter().collect::<Result<_>>()?;
         let (other, params, statistics) = &all[0];
         let mut wrong = usize::from(bits(params) != bits(&kept));
