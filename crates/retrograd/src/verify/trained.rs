@@ -36,13 +36,10 @@ const TIMING: Duration = Duration::from_millis(500);
 const SLOWER: u64 = if cfg!(debug_assertions) { 20 } else { 1 };
 /// Roundings of all runs: half a second on two cores, more where eight runs cost more.
 const ROUNDINGS: u64 = 200_000_000;
-/// What the differences may cost in the same unit. An element takes a pass on dual numbers or 5 forward passes in
-/// f64; that is a quarter of an evaluation on the number that rounds.
+/// What the differences may cost in the same unit. An element takes 5 forward passes in f64, or
+/// more at a kink; that is a quarter of an evaluation on the number that rounds.
 const DIFFERENCES: u64 = 200_000_000;
 const ELEMENT: u64 = 4;
-/// The elements of a tensor that are differenced; of the others the slope of one pass is taken. A difference that
-/// resolves nothing takes up to 17 passes and the slope's as well.
-const DIFFERENCED: usize = 8;
 
 /// Checks a trained model on a small batch. An error where the arguments don't fit together.
 pub fn check_trained<M: Model>(
@@ -137,7 +134,6 @@ fn coverage(roundings: u64, sections: usize) -> Coverage {
     Coverage {
         all_up_to: affordable,
         per_tensor: 1 << each.ilog2(),
-        differenced: DIFFERENCED,
         ..Coverage::default()
     }
 }
