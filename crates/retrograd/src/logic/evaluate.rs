@@ -204,21 +204,14 @@ impl Grown {
         [corner, corner, 20, 20]
     }
 
-    /// The same board in haste as a trial, with the same random numbers. The cells that it counts are those that are
-    /// wrong before the damage and those that are when it should have healed.
+    /// The same as a trial.
     pub fn trial(spec: &LogicSpec, data: &LogicData, key: Key) -> Result<Grids> {
         let [size, steps] = Self::size_in_haste(spec);
         let mut start = BitGrid::new([1, size, size], spec.channels, spec.boundary)?;
-        let mut stream = key.index(0).stream();
+        let mut stream = key.stream();
         match data.start {
             StartState::Random => start.randomise(&mut stream),
-            StartState::Zeros => {}
-            StartState::Centre => {
-                for c in 0..spec.channels {
-                    start.set(0, size / 2, size / 2, c, true);
-                }
-            }
-            StartState::Bitmap => {
+            _ => {
                 for [y, x, channel] in data.start_bits([size, size]) {
                     start.set(0, y, x, channel, true);
                 }

@@ -152,12 +152,12 @@ impl LogicTask {
             return Ok(true);
         }
         let key = Key::new(self.seed).purpose("stands").step(epoch);
-        // Each board is run once, so no program of few operations is looked for.
         let circuit = circuit.fold(true).prune();
-        let stripped = Stripped::new(&circuit);
+        let spec = self.model.spec();
+        let size = Grown::size_in_haste(spec);
         for again in 0..BOARDS {
-            let grown = Grown::trial(self.model.spec(), &self.data, key.among(again))?;
-            if grown.wrong(&circuit, &stripped) > 0 {
+            let grown = Grown::on(size, spec, &self.data, &circuit, key.among(again))?;
+            if grown.wrong + grown.healed > 0 {
                 return Ok(false);
             }
         }

@@ -176,14 +176,6 @@ fn a_circuit_stands_on_many_boards_or_not_at_all() {
         grown.wrong + grown.healed == 0
     };
     let key = Key::new(1).purpose("boards");
-    // A trial is the same board, with the same cells firing.
-    let (spec, stripped) = (task.model().spec(), Stripped::new(&slow));
-    for key in (0..8).map(|board| key.among(board)) {
-        let size = Grown::size_in_haste(spec);
-        let grown = Grown::on(size, spec, task.data(), &slow, key).unwrap();
-        let trial = Grown::trial(spec, task.data(), key).unwrap();
-        assert_eq!(trial.wrong(&slow, &stripped), grown.wrong + grown.healed);
-    }
     assert!((0..40).any(|board| right(key.among(board))));
     for epoch in 0..40 {
         assert!(!task.stands(&slow, epoch).unwrap(), "{epoch}");
@@ -318,30 +310,6 @@ fn a_run_that_has_learned_stops_and_stays_so() {
     assert_eq!((summary.epochs, summary.attempts), (3, Some((1, 3))));
     let again = fit(&experiment, folder.path().join("run").as_path(), true);
     assert_eq!(again.epochs, 3);
-}
-
-/// All four cells of a grid of 2×2 have one colour: a circuit that is right there is no checkerboard, and once it is
-/// right there is nothing left to learn.
-#[test]
-fn a_start_that_is_right_and_does_not_stand_elsewhere_is_given_up() {
-    let train =
-        "epochs = 300\nbatch = 2\nrestart_after = 100\nround_every = 50\nstop_when_learned = 3";
-    let mut experiment = experiment(NOISE, train);
-    experiment.data.insert("grid".into(), vec![2_i64, 2].into());
-    let folder = tempfile::tempdir().unwrap();
-    let run = folder.path().join("run");
-    let summary = fit(&experiment, &run, false);
-    let (_, lines) = left(&run);
-    let header: Vec<_> = lines[0].split(',').collect();
-    let at = |name: &str| header.iter().position(|h| *h == name).unwrap();
-    let rows = lines[1..].iter().map(|l| l.split(',').collect::<Vec<_>>());
-    let first = rows.filter(|row| row[at("attempt")] == "1");
-    let wrong: Vec<String> = first.map(|row| row[at("hard_loss")].to_string()).collect();
-    assert!(
-        wrong[wrong.len() - 3..].iter().all(|w| w == "0"),
-        "{wrong:?}"
-    );
-    assert!(summary.attempts.unwrap().0 > 1, "{:?}", summary.attempts);
 }
 
 #[test]

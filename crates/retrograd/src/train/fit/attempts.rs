@@ -63,19 +63,12 @@ impl<T: Task> Fit<'_, T> {
         Ok(())
     }
 
-    /// Whether the last evaluations had nothing wrong and are too few to end the run: they are seen through. Where
-    /// they are enough and the run goes on, the model has not been confirmed, and is treated as any other.
-    fn is_seen_through(&self) -> bool {
-        let enough = self.spec.stop_when_learned.unwrap_or(u64::MAX);
-        (1..enough).contains(&self.progress.perfect)
-    }
-
     /// Looks for an exact model near the soft one; says whether there was one. It is evaluated from
     /// the next epoch on, as any other.
     pub(super) fn round_if_due(&mut self, epoch: u64) -> Result<bool> {
         let due = self.spec.round_every;
         let due = due.is_some_and(|every| epoch.is_multiple_of(every));
-        let (true, false, Some(record)) = (due, self.is_seen_through(), self.records.last()) else {
+        let (true, 0, Some(record)) = (due, self.progress.perfect, self.records.last()) else {
             return Ok(false);
         };
         let loss = record.train_loss;
@@ -84,7 +77,6 @@ impl<T: Task> Fit<'_, T> {
         self.progress.evaluating += start.elapsed().as_secs_f64();
         if found {
             self.progress.rounded = true;
-            self.progress.perfect = 0;
             self.restart_accelerator()?;
         }
         Ok(found)
@@ -98,10 +90,10 @@ impl<T: Task> Fit<'_, T> {
         let step = self.progress.step;
         let spent = step - self.progress.attempt_step;
         let after = after.saturating_mul(per_epoch);
-        // What is nearly right gets half as long again.
+        // What has been right so far is first seen through, and what is nearly so gets half as long again.
         let loss = self.records.last().map_or(f64::NAN, |r| r.train_loss);
         let nearly = spent < after.saturating_add(after / 2) && self.task.hopeful(loss);
-        if spent < after || step >= total || self.is_seen_through() || nearly {
+        if spent < after || step >= total || self.progress.perfect > 0 || nearly {
             return Ok(());
         }
         let progress = &mut self.progress;
