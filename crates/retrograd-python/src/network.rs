@@ -220,7 +220,8 @@ impl Network {
                 let mut symbolic =
                     SymbolicNetwork::from_kan(&pruned.network, &pruned.params, &narrow, &options)?;
                 symbolic.refine(x, &target, 400);
-                symbolic.simplify(&options.library, x, &target, 60);
+                // As for `discover`: targets have a deviation of about 1 here.
+                symbolic.simplify(&options.library, x, &target, 60, 1e-5);
                 let rms = symbolic.refine(x, &target, 400);
                 let formulas = (0..width).map(|o| {
                     let formula = symbolic.formula(o).affine(scale[o], shift[o]);

@@ -160,22 +160,28 @@ fn attempt(
     Layers::new(&network)?;
     let mut symbolic = SymbolicNetwork::from_kan(&network, &params, x, &options.symbolic)?;
     let mut rms = symbolic.refine(&input, &goal.values, 400);
-    if rms > options.enough * deviation && rms < PROMISING * deviation {
-        // A square near its vertex looks like a cosine there: both are tried.
-        let mut squared = symbolic.clone();
-        let last = squared.edges().map(|e| e.edge.layer).max();
-        let edges: Vec<_> = squared.edges().map(|e| e.edge).collect();
-        for edge in edges.into_iter().filter(|e| Some(e.layer) == last) {
-            squared.fix(edge, Function::Square, x)?;
+    if rms < PROMISING * deviation {
+        let enough = options.enough * deviation;
+        let mut tried = vec![symbolic];
+        if rms > enough {
+            // A square near its vertex looks like a cosine there: both are tried.
+            let mut squared = tried[0].clone();
+            let last = squared.edges().map(|e| e.edge.layer).max();
+            let edges: Vec<_> = squared.edges().map(|e| e.edge).collect();
+            for edge in edges.into_iter().filter(|e| Some(e.layer) == last) {
+                squared.fix(edge, Function::Square, x)?;
+            }
+            squared.refine(&input, &goal.values, 300);
+            tried.push(squared);
         }
-        squared.refine(&input, &goal.values, 300);
         let library = &options.symbolic.library;
-        let [plain, squared] = [symbolic, squared].map(|mut tried| {
-            tried.simplify(library, &input, &goal.values, 60);
+        let simplified = tried.into_iter().map(|mut tried| {
+            tried.simplify(library, &input, &goal.values, 60, enough);
             let rms = tried.refine(&input, &goal.values, 400);
             (tried, rms)
         });
-        (symbolic, rms) = if squared.1 < plain.1 { squared } else { plain };
+        let best = simplified.min_by(|a, b| a.1.total_cmp(&b.1));
+        (symbolic, rms) = best.expect("one at least");
     }
     Ok(Discovery {
         network,

@@ -308,7 +308,8 @@ impl SymbolicNetwork {
     /// straight edge better than a line does, and hides the formula. Edge by edge, from the input
     /// on, every plainer function of `library` is tried in the whole network with all constants
     /// tuned anew, and so is leaving the edge out. The first that costs at most a tenth of the
-    /// error stays, or an equally plain one that takes half of the error away. Ends when a round
+    /// error, or has an error of at most `enough`, stays, or an equally plain one that takes half of the
+    /// error away: what is right already may still hold functions that cancel. Ends when a round
     /// changes nothing. Before that, lines are tried on all edges of a layer at once: where nodes
     /// share a curve among them, no single edge can change alone. Returns the root of the mean
     /// squared error.
@@ -318,6 +319,7 @@ impl SymbolicNetwork {
         x: &[f64],
         target: &[f64],
         iterations: usize,
+        enough: f64,
     ) -> f64 {
         let mut rms = self.rms(x, target);
         let narrow: Vec<f32> = crate::scalar::cast(x);
@@ -346,7 +348,7 @@ impl SymbolicNetwork {
                 continue;
             }
             let error = trial.refine(x, target, 5 * iterations);
-            if error <= 1.1 * rms {
+            if error <= math::max(1.1 * rms, enough) {
                 (*self, rms) = (trial, error);
             }
         }
@@ -373,7 +375,7 @@ impl SymbolicNetwork {
                     }
                     let error = trial.refine(x, target, iterations);
                     let most = if cost < complexity {
-                        1.1 * rms
+                        math::max(1.1 * rms, enough)
                     } else {
                         0.5 * rms
                     };

@@ -7,8 +7,10 @@
 //! n_0 = 1; for d = 1 … k: n_r ← right_{r+1}·n_r/(right_{r+1} + left_{d−r}) + (what n_{r−1} passed on),
 //!
 //! and the slopes from the values n of degree k−1: e_r = k·n_r/(right_{r+1} + left_{k−r}),
-//! B′_{q−k+r} = e_{r−1} − e_r. On uniform knots, with s = (x − t_q)/h, left_j = (s + j − 1)·h,
-//! right_j = (j − s)·h and right_{r+1} + left_{d−r} = d·h: no division at all.
+//! B′_{q−k+r} = e_{r−1} − e_r. On uniform knots, with s = (x − t_q)/h and r = (t_{q+1} − x)/h,
+//! left_j = (s + j − 1)·h, right_j = (r + j − 1)·h and right_{r+1} + left_{d−r} = d·h: no division at all.
+//! Both come from the knots themselves. 1 − s would have the rounding of s, which is all that is left of a spline
+//! that ends at t_{q+1} where x is close to it.
 //!
 //! Of the rows q−k … q some do not exist near and beyond the ends of the grid. [`Lanes`], made for
 //! one sample, keeps the rows `start` … `start`+k with `start` = q−k pushed into 0 … G−1, and zeros
@@ -119,23 +121,26 @@ pub(super) struct Splines<S: Simd, const N: usize> {
     pub steps: [f32x16<S>; N],
 }
 
-/// On uniform knots, at s = (x − t_q)/h.
+/// On uniform knots, between `knots` t_q and t_{q+1}.
 #[inline(always)]
 pub(super) fn uniform_splines<S: Simd, const N: usize>(
     simd: S,
     degree: usize,
     inverse_step: f32,
-    s: f32x16<S>,
+    knots: [f32x16<S>; 2],
+    x: f32x16<S>,
 ) -> Splines<S, N> {
     let kept = kept::<N>(degree);
     let zero = f32x16::splat(simd, 0.0);
+    let s = (x - knots[0]) * inverse_step;
+    let r = (knots[1] - x) * inverse_step;
     if N == 4 {
-        return uniform_cubics(simd, inverse_step, s);
+        return uniform_cubics(simd, inverse_step, s, r);
     }
     let (mut left, mut right) = ([zero; N], [zero; N]);
     for j in 1..kept {
         left[j] = s + (j as f32 - 1.0);
-        right[j] = f32x16::splat(simd, j as f32) - s;
+        right[j] = r + (j as f32 - 1.0);
     }
     let (mut n, mut steps) = ([zero; N], [zero; N]);
     n[0] = f32x16::splat(simd, 1.0);
@@ -156,16 +161,16 @@ pub(super) fn uniform_splines<S: Simd, const N: usize>(
     Splines { values: n, steps }
 }
 
-/// Degree 3 on uniform knots, where the triangle comes to, with r = 1 − s,
+/// Degree 3 on uniform knots, where the triangle comes to, with s + r = 1,
 /// B = r³/6, 2/3 + s²·(s/2 − 1), 2/3 + r²·(r/2 − 1), s³/6 and e = r²/2h, (1/2 + r·s)/h, s²/2h.
 #[inline(always)]
 fn uniform_cubics<S: Simd, const N: usize>(
     simd: S,
     inverse_step: f32,
     s: f32x16<S>,
+    r: f32x16<S>,
 ) -> Splines<S, N> {
     let number = |x: f32| f32x16::splat(simd, x);
-    let r = number(1.0) - s;
     let (r2, s2) = (r * r, s * s);
     let middle =
         |x: f32x16<S>, x2: f32x16<S>| x2.fma(x.fma(number(0.5), number(-1.0)), number(2.0 / 3.0));
@@ -280,8 +285,9 @@ fn lanes<S: Simd, const N: usize>(
         (x, _) = clamp(simd, table, first, apart, x);
     }
 
-    // q of every lane, as a float, and its knot t_q where lanes share a table.
+    // q of every lane, as a float, and the knots t_q and t_{q+1} where lanes share a table.
     let mut t_q = f32x16::splat(simd, table.knots[first]);
+    let mut t_next = f32x16::splat(simd, table.knots[first + 1]);
     let q = if apart == 0 && intervals <= COMPARED {
         let mut q = f32x16::splat(simd, -1.0);
         for j in 0..=intervals {
@@ -289,19 +295,22 @@ fn lanes<S: Simd, const N: usize>(
             q = reached.select(f32x16::splat(simd, j as f32), q);
             if j < intervals {
                 t_q = reached.select(f32x16::splat(simd, table.knots[first + j]), t_q);
+                t_next = reached.select(f32x16::splat(simd, table.knots[first + j + 1]), t_next);
             }
         }
         q
     } else {
         let x = x.to_array();
-        let (mut q, mut t) = ([0.0; LANES], [0.0; LANES]);
+        let (mut q, mut low, mut high) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
         for l in 0..LANES {
             let at = first + l * apart;
             let below = table.up[at..at + intervals + 1].partition_point(|&t| t <= x[l]);
             q[l] = below as f32 - 1.0;
-            t[l] = table.knots[at + below.clamp(1, intervals) - 1];
+            let below = below.clamp(1, intervals);
+            (low[l], high[l]) = (table.knots[at + below - 1], table.knots[at + below]);
         }
-        t_q = f32x16::from_slice(simd, &t[..]);
+        t_q = f32x16::from_slice(simd, &low[..]);
+        t_next = f32x16::from_slice(simd, &high[..]);
         f32x16::from_slice(simd, &q[..])
     };
     let row = q - degree as f32;
@@ -311,7 +320,7 @@ fn lanes<S: Simd, const N: usize>(
     let start = whole(clamped);
 
     let mut values = if let Some(inverse) = table.inverse_step {
-        uniform_splines::<S, N>(simd, degree, inverse, (x - t_q) * inverse).values
+        uniform_splines::<S, N>(simd, degree, inverse, [t_q, t_next], x).values
     } else {
         let interval = whole(between(q, 0.0, (intervals - 1) as f32));
         free_splines::<S, N>(simd, table, first, apart, &interval.to_array(), x).values

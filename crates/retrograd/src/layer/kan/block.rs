@@ -94,8 +94,8 @@ impl Block {
                 mut steps,
             } = match table.inverse_step {
                 Some(inverse) => {
-                    let s = (x - intervals.knot[v]) * inverse;
-                    uniform_splines::<S, N>(simd, degree, inverse, s)
+                    let ends = [intervals.knot[v], intervals.next[v]];
+                    uniform_splines::<S, N>(simd, degree, inverse, ends, x)
                 }
                 None => {
                     let interval = self.intervals(v);
@@ -170,30 +170,34 @@ impl Block {
         }
         (self.first, self.end) = (first, end);
         let mut knot = [f32x16::splat(simd, knots[first]); VECTORS];
+        let mut next = [f32x16::splat(simd, knots[first + 1]); VECTORS];
         if end - first > COMPARED {
             self.members[first..end].fill(0);
-            let mut knot_of = [knots[first]; BLOCK];
+            let (mut knot_of, mut next_of) = ([knots[first]; BLOCK], [knots[first + 1]; BLOCK]);
             for (s, x) in x.iter().flat_map(|x| x.to_array()).enumerate() {
                 let below = up.partition_point(|&t| t <= x);
                 if (1..=count).contains(&below) {
                     self.members[(below - 1) % INTERVALS] |= 1 << s & exist;
-                    knot_of[s % BLOCK] = knots[below - 1];
+                    (knot_of[s % BLOCK], next_of[s % BLOCK]) = (knots[below - 1], knots[below]);
                 }
             }
-            for (v, knot) in knot.iter_mut().enumerate() {
-                *knot = f32x16::from_slice(simd, &knot_of[v * LANES..][..LANES]);
+            for v in 0..VECTORS {
+                knot[v] = f32x16::from_slice(simd, &knot_of[v * LANES..][..LANES]);
+                next[v] = f32x16::from_slice(simd, &next_of[v * LANES..][..LANES]);
             }
         } else {
             let mut above = low;
             for q in first..end - 1 {
-                let next = reached(simd, x, up[q + 1]);
-                let t = f32x16::splat(simd, knots[q + 1]);
+                let beyond = reached(simd, x, up[q + 1]);
+                let t_q = f32x16::splat(simd, knots[q + 1]);
+                let t_next = f32x16::splat(simd, knots[q + 2]);
                 for v in 0..VECTORS {
-                    knot[v] = next[v].select(t, knot[v]);
+                    knot[v] = beyond[v].select(t_q, knot[v]);
+                    next[v] = beyond[v].select(t_next, next[v]);
                 }
-                let next = bits(&next) & exist;
-                self.members[q % INTERVALS] = above & !next;
-                above = next;
+                let beyond = bits(&beyond) & exist;
+                self.members[q % INTERVALS] = above & !beyond;
+                above = beyond;
             }
             self.members[(end - 1) % INTERVALS] = above & !high;
         }
@@ -206,6 +210,7 @@ impl Block {
         }
         Intervals {
             knot,
+            next,
             some_outside: outside != 0,
         }
     }
@@ -227,8 +232,9 @@ impl Block {
 
 /// What [`Block::find`] found besides the groups.
 struct Intervals<S: Simd> {
-    /// t_q.
+    /// t_q and t_{q+1}.
     knot: [f32x16<S>; VECTORS],
+    next: [f32x16<S>; VECTORS],
     /// Whether a sample is in no interval.
     some_outside: bool,
 }

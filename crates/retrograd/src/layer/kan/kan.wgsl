@@ -113,9 +113,11 @@ fn kan_basis(
         guess -= select(0, 1, x < knots[count + u32(guess)]);
         guess += select(0, 1, x >= knots[count + u32(guess + 1)]);
         interval = guess;
-        // From the knot: x - LO would lose the last bits, and with them those of a spline that is
-        // near its end.
-        let u = clamp((x - knots[u32(clamp(guess, 0, last))]) * INVERSE_STEP, 0.0, 1.0);
+        // From the knots on both sides: x - LO would lose the last bits, and with them those of a spline
+        // that is near its end; so would 1 - below.
+        let at = u32(clamp(guess, 0, last));
+        let below = clamp((x - knots[at]) * INVERSE_STEP, 0.0, 1.0);
+        let above = clamp((knots[at + 1u] - x) * INVERSE_STEP, 0.0, 1.0);
         for (var j = 1u; j <= DEGREE; j++) {
             if (j == DEGREE) {
                 lower = values;
@@ -123,8 +125,8 @@ fn kan_basis(
             var saved = 0.0;
             for (var r = 0u; r < j; r++) {
                 let part = values[r] / f32(j);
-                values[r] = saved + (f32(r + 1u) - u) * part;
-                saved = (u + f32(j - 1u - r)) * part;
+                values[r] = saved + (above + f32(r)) * part;
+                saved = (below + f32(j - 1u - r)) * part;
             }
             values[j] = saved;
         }

@@ -268,15 +268,16 @@ fn all_widths_and_batches_agree_with_the_reference() {
 /// What rounding does to the splines of degree k on uniform knots up to |T|, h apart, with u half a
 /// unit in the last place of 1: a bound of the values, and of the slopes.
 ///
-/// s = (x − t_q)/h is off by u·(|T|/h + 2), by the rounding of the knot, of 1/h and of the product;
-/// no spline is steeper than 1 in s. Each of k levels multiplies positive terms with errors of 4u:
-/// a difference, 1/d, its product, and the sum. Degree 3 in closed form stays below that: its largest
-/// are 2/3 and a product ≤ 1/2 of factors that are off by 2u together. A slope is the difference of
-/// two splines of degree k−1, each multiplied by 1/h.
+/// s = (x − t_q)/h is off by e = u·(|T|/h + 2), by the rounding of the knot, of 1/h and of the product, and so is
+/// r = (t_{q+1} − x)/h. Level d multiplies what level d−1 is off by with right_{r+1}/d and left_{d−r+1}/d, which sum
+/// to (d+1)/d, and adds e/d twice, for s and for r: from e at level 1 that grows to (3k − 1)/2·e. Each of k levels
+/// multiplies positive terms with errors of 4u: a difference, 1/d, its product, and the sum. Degree 3 in closed form
+/// stays below that: its largest are 2/3 and a product ≤ 1/2 of factors that are off by 2u together. A slope is the
+/// difference of two splines of degree k−1, each multiplied by 1/h.
 fn spline_rounding(degree: usize, largest_knot: f64, inverse_step: f64) -> (f64, f64) {
     let u = f64::from(f32::EPSILON) / 2.0;
     let s = u * (largest_knot * inverse_step + 2.0);
-    let value = s + u * 4.0 * degree as f64;
+    let value = s * (3.0 * degree as f64 - 1.0) / 2.0 + u * 4.0 * degree as f64;
     (value, 2.0 * inverse_step * (value + 2.0 * u))
 }
 
@@ -318,6 +319,58 @@ fn inputs_on_knots_take_the_interval_that_f64_takes() {
                         fast_slopes[at],
                         slopes[m]
                     );
+                }
+            }
+        }
+    }
+}
+
+/// A spline is as small as a power of the distance to the knot where it ends, on the left or on the right, and keeps
+/// its digits there: a norm may divide by how little the values of a batch differ. The knots are numbers of f32, and
+/// 1/h too. Every factor has an error of 3u (the distance, its product with 1/h, the sum with a whole number), 1/d,
+/// two products and a sum 4u more, and k factors with positive terms 8k·u. The two splines in the middle of degree 3
+/// are differences of numbers up to 2/3, which are never below 1/6: 5u.
+#[test]
+fn splines_keep_their_digits_where_they_end() {
+    let u = f64::from(f32::EPSILON) / 2.0;
+    for degree in 1..=7 {
+        for grid in [8, 64] {
+            let kan = Kan::new(
+                1,
+                1,
+                grid,
+                degree,
+                [-1.0, 1.0],
+                Base::None,
+                false,
+                Outside::Decay,
+            );
+            let knots = kan.knots(0);
+            let x: Vec<f32> = (0..12)
+                .flat_map(|n| [-1.0, 1.0].map(|side| side * 0.013 / (1 << n) as f32))
+                .collect();
+            let (fast, _) = block::evaluate(&kan, 0, &x);
+            let (mut values, mut slopes) = (vec![0.0; kan.bases()], vec![0.0; kan.bases()]);
+            for (fast, &x) in fast.chunks_exact(kan.bases()).zip(&x) {
+                reference::basis(degree, &knots, f64::from(x), &mut values, &mut slopes);
+                for (m, (&fast, &value)) in fast.iter().zip(&values).enumerate() {
+                    let middle = if degree == 3 && value > 0.1 {
+                        5.0 * u
+                    } else {
+                        0.0
+                    };
+                    let bound = 8.0 * degree as f64 * u * value + middle;
+                    assert!(
+                        (f64::from(fast) - value).abs() <= bound,
+                        "degree {degree}, grid {grid}, x {x:e}: value {m}: {fast:e} for {value:e}"
+                    );
+                }
+                // The path of one sample has the same bits.
+                let mut tile = basis::Tile::new();
+                tile.fill(&kan.table, 0, &[x]);
+                for r in 0..=degree {
+                    let row = tile.start[0] as usize + r;
+                    assert_eq!(tile.values[r][0].to_bits(), fast[row].to_bits());
                 }
             }
         }
