@@ -113,7 +113,8 @@ impl<T: Scalar> Layer<T> for Gine {
                 for p in rows.range(i) {
                     let j = rows.neighbour[p] as usize * width;
                     let e = adjacency.edge[p] as usize * width;
-                    for ((m, &x), &l) in m.iter_mut().zip(&x[j..]).zip(&l[e..e + width]) {
+                    let u = x[j..j + width].iter().zip(&l[e..e + width]);
+                    for (m, (&x, &l)) in m.iter_mut().zip(u) {
                         *m += (x + l).max(T::ZERO);
                     }
                 }
@@ -160,9 +161,9 @@ impl<T: Scalar> Layer<T> for Gine {
             for (k, d_l) in d_l.chunks_exact_mut(width).enumerate() {
                 let e = piece * PIECE + k;
                 let (s, t) = (sources[e] as usize * width, targets[e] as usize * width);
-                for f in 0..width {
-                    let open = x[s + f] + l[e * width + f] > T::ZERO;
-                    d_l[f] = if open { d_m[t + f] } else { T::ZERO };
+                let u = x[s..s + width].iter().zip(&l[e * width..(e + 1) * width]);
+                for ((d_l, (&x, &l)), &d_m) in d_l.iter_mut().zip(u).zip(&d_m[t..t + width]) {
+                    *d_l = if x + l > T::ZERO { d_m } else { T::ZERO };
                 }
             }
         });

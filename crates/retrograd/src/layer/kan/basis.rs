@@ -286,16 +286,29 @@ fn lanes<S: Simd, const N: usize>(
     }
 
     // q of every lane, as a float, and the knots t_q and t_{q+1} where lanes share a table.
-    let mut t_q = f32x16::splat(simd, table.knots[first]);
-    let mut t_next = f32x16::splat(simd, table.knots[first + 1]);
+    let (knots, up) = (&table.knots[first..], &table.up[first..]);
+    let mut t_q = f32x16::splat(simd, knots[0]);
+    let mut t_next = f32x16::splat(simd, knots[1]);
     let q = if apart == 0 && intervals <= COMPARED {
-        let mut q = f32x16::splat(simd, -1.0);
-        for j in 0..=intervals {
-            let reached = x.simd_ge(f32x16::splat(simd, table.up[first + j]));
+        // Mostly all are in the grid itself: fewer knots to compare with.
+        let (low, high) = (degree, degree + grid);
+        let in_grid =
+            x.simd_ge(f32x16::splat(simd, up[low])) & x.simd_lt(f32x16::splat(simd, up[high]));
+        let (below, compared) = match simd.any_false_mask32x16(in_grid) {
+            true => (-1.0, 0..intervals + 1),
+            false => {
+                t_q = f32x16::splat(simd, knots[low]);
+                t_next = f32x16::splat(simd, knots[low + 1]);
+                (low as f32, low + 1..high)
+            }
+        };
+        let mut q = f32x16::splat(simd, below);
+        for j in compared {
+            let reached = x.simd_ge(f32x16::splat(simd, up[j]));
             q = reached.select(f32x16::splat(simd, j as f32), q);
             if j < intervals {
-                t_q = reached.select(f32x16::splat(simd, table.knots[first + j]), t_q);
-                t_next = reached.select(f32x16::splat(simd, table.knots[first + j + 1]), t_next);
+                t_q = reached.select(f32x16::splat(simd, knots[j]), t_q);
+                t_next = reached.select(f32x16::splat(simd, knots[j + 1]), t_next);
             }
         }
         q
