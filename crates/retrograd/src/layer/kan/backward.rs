@@ -59,8 +59,9 @@ pub(super) fn backward(
     let scratch = sized(scratch, inputs * d_x_len + padding(rows * outputs, outputs));
     let (d_x_by_input, d_y_scratch) = scratch.split_at_mut(inputs * d_x_len);
     let d_y = padded(d_y, outputs, d_y_scratch);
+    let parallel = work(kan, rows) >= PARALLEL / 2;
     // Of few inputs, one by one: two threads would have six and five groups of 21 inputs in pairs.
-    let group = match inputs < 4 * HALF {
+    let group = match parallel && inputs < 4 * HALF {
         true => 1,
         false => HALF,
     };
@@ -73,7 +74,7 @@ pub(super) fn backward(
             ],
             [spline_len, base_len, d_x_len].map(|len| len * group),
             inputs.div_ceil(group),
-            work(kan, rows) >= PARALLEL / 2,
+            parallel,
             |piece, [d_spline, d_base, d_x]| {
                 let group = Group {
                     weights,
