@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import growth
 import sides
 from page import machine, page, svg, update_readme
 from peers.modes import NAMES, modes
@@ -120,6 +121,13 @@ def kept(path):
     return {r["workload"]: r for r in results if "modes" in r}
 
 
+def kept_growth(path):
+    """The figures of earlier runs of what grows, by name."""
+    if path is None or not path.exists():
+        return {}
+    return {g["name"]: g for g in json.loads(path.read_text()).get("growth", [])}
+
+
 def arguments():
     parser = argparse.ArgumentParser(prog="bench/side-by-side")
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD")
@@ -132,21 +140,26 @@ def arguments():
     parser.add_argument("--realtime", action="store_true")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--retrograd", type=Path)
+    parser.add_argument("--growth", action="store_true")
     parser.add_argument("--page", action="store_true")
     parser.add_argument("--list", action="store_true")
     return parser.parse_args()
 
 
-def write(results, out):
-    """Page, picture and README, from all figures that there are."""
+def write(results, grown, out):
+    """Page, pictures and README, from all figures that there are."""
     missing = [name for name in WORKLOADS if name not in results]
     ordered = [results[name] for name in WORKLOADS if name in results]
     text = page(ordered, missing if out else [], "images/benchmarks.svg" if out else "")
+    grown = [grown[name] for name in growth.ALIKE if name in grown]
+    text += growth.section(grown, "images/growth.svg")
     if out:
         (out / "images").mkdir(parents=True, exist_ok=True)
         (out / "benchmarks.md").write_text(text)
         (out / "images" / "benchmarks.svg").write_text(svg(ordered))
-        figures = {"results": ordered}
+        if grown:
+            (out / "images" / "growth.svg").write_text(growth.svg(grown))
+        figures = {"results": ordered, "growth": grown}
         (out / "benchmarks.json").write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n")
         if out.resolve() == ROOT / "docs":
             update_readme(ordered)
@@ -161,16 +174,17 @@ def main():
             for peer, mode in of_workload(name):
                 print(f"    {NAMES[peer]}, {mode}")
         return 0
-    unknown = [name for name in args.workloads if name not in WORKLOADS]
+    unknown = [name for name in args.workloads if name not in (growth.ALIKE if args.growth else WORKLOADS)]
     if unknown:
         say(f"no workload {', '.join(unknown)}; --list shows all")
         return 2
     results = kept(args.out and args.out / "benchmarks.json")
+    grown = kept_growth(args.out and args.out / "benchmarks.json")
     if args.page:
         if not results:
             say("--page: got no figures in --out FOLDER, needs those of an earlier run")
             return 2
-        print(write(results, args.out), end="")
+        print(write(results, grown, args.out), end="")
         return 0
     names = args.workloads or (QUICK if args.quick else list(WORKLOADS))
     rounds = args.rounds or (1 if args.quick else 5)
@@ -182,13 +196,20 @@ def main():
     place = Machine(args.threads, args.realtime, args.retrograd or target / "release" / "retrograd")
     try:
         version = version_of(args.retrograd)
+        if args.growth:
+            for figures in growth.measured(place, results, args.workloads, seconds):
+                grown[figures["name"]] = figures
+            print(growth.table([grown[name] for name in growth.ALIKE if name in grown]))
+            if args.out:
+                write(results, grown, args.out)
+            return 0
         say("peak")
         peak = statistics.median(place.bench("peak-f32")["gflops"] for _ in range(min(rounds, 3)))
         for number, name in enumerate(names):
             say(f"{name}, {number + 1} of {len(names)}")
             results[name] = measured(place, version, name, peak, rounds, seconds, args.mode)
             # After each: what is measured is kept if the rest fails.
-            text = write(results, args.out)
+            text = write(results, grown, args.out)
     except (RuntimeError, OSError) as problem:
         say(f"error: {problem}")
         return 1

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import growth
 import page
 import sides
 from sides import Machine, Side, check, disturbed, set_up
@@ -147,3 +148,24 @@ def test_rounds_that_were_disturbed_are_repeated_and_left_out(peers, monkeypatch
     assert figures["modes"][0]["all_ns"] == [1000] * 3
     assert figures["ours"] == {"step_ns": 500, "all_ns": [500] * 3, "gflops": None, "peak_rss_bytes": 7}
     assert json.dumps(figures)
+
+
+def test_growth_says_what_grows_faster_than_its_arithmetic():
+    grown = {
+        "name": "mlp-rows",
+        "axis": "rows of a batch",
+        "power": 1,
+        "sizes": [16, 32, 64],
+        "step_ns": [1e6, 2e6, 4.5e6],
+        "time_exponent": 1.08,
+        "memory_exponent": None,
+        "gain": {"size": 64, "threads": 2, "times": 1.8},
+        "peer": {"peer": "jax", "mode": "jitted", "sizes": [{"size": 16, "step_ns": 3e6}, {"size": 64, "step_ns": 9e6}]},
+    }
+    row = growth.table([grown]).splitlines()[-1]
+    assert "| 1.08 (!) | – | 1.80 | JAX, jitted | 3.0 to 2.0 |" in row
+    assert growth.power(2.04, 2) == "2.04"
+    assert growth.section([], "p.svg") == "" and "p.svg" in growth.section([grown], "p.svg")
+    picture = growth.svg([grown])
+    # Two lines, ours and the peer's, with a mark for each size.
+    assert picture.count("<circle") == 5 and picture.count('fill="none"') == 2

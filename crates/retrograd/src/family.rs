@@ -7,7 +7,7 @@ pub mod draft;
 
 use std::path::{Path, PathBuf};
 
-use crate::bench::Workload;
+use crate::bench::{Growth, Workload};
 use crate::data::sources;
 use crate::suggest::did_you_mean;
 use crate::train::{Experiment, Placement, Session, Summary};
@@ -66,6 +66,8 @@ pub struct Family {
     pub sizes: fn() -> Vec<Stretch>,
     /// What `retrograd bench` times.
     pub workloads: &'static [&'static [Workload]],
+    /// What `retrograd bench --growth` makes larger and larger.
+    pub growths: &'static [Growth],
     /// What to cite: a word that stands in an experiment's `[model]` or `[data]`, and the work that
     /// it calls for.
     pub works: &'static [(&'static str, &'static str)],
@@ -93,6 +95,7 @@ impl Family {
             built_in: Vec::new,
             sizes: Vec::new,
             workloads: &[],
+            growths: &[],
             works: &[],
         }
     }

@@ -9,7 +9,7 @@ use retrograd::data::write_whole;
 use retrograd::group::Alone;
 use retrograd::parallel;
 
-use super::{bench_mpi, bench_traffic};
+use super::{bench_growth, bench_mpi, bench_traffic};
 use crate::bench::{self, Device};
 use crate::exit::{Outcome, Result};
 use crate::{log, processes};
@@ -23,6 +23,7 @@ Examples:
   retrograd bench 'logic-*' --speedup
   retrograd bench --device gpu --profile
   retrograd bench --traffic
+  retrograd bench --growth 'mlp-*'
   mpirun -np 2 retrograd bench kan-wide-256 --threads 1")]
 pub struct BenchArgs {
     /// The workloads; all of them by default. A final * stands for any ending.
@@ -55,6 +56,13 @@ pub struct BenchArgs {
     /// kernel where one is.
     #[arg(long, conflicts_with_all = ["profile", "dump", "shards", "speedup", "fused_updates"])]
     traffic: bool,
+    /// Doubles the size of a step (rows, width, depth, images, nodes, edges, cells, steps) until it takes a second
+    /// or a gigabyte, and says with which power of the size time and memory grow.
+    #[arg(long, conflicts_with_all = ["profile", "traffic", "shards", "speedup", "fused_updates"])]
+    growth: bool,
+    /// Measures that size of one growing workload alone and prints it as JSON; with --dump, writes it.
+    #[arg(long, value_name = "N", requires = "growth")]
+    size: Option<usize>,
     /// Writes the figures as a JSON array.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -86,20 +94,23 @@ pub fn run(args: BenchArgs) -> Result {
     if args.traffic {
         return bench_traffic::run(&args.names, args.threads);
     }
+    if args.growth {
+        return bench_growth::run(&bench_growth::Asked {
+            names: &args.names,
+            size: args.size,
+            json: args.json.as_deref(),
+            dump: args.dump.as_deref(),
+            list: args.list,
+            threads: args.threads,
+        });
+    }
     let of_mpi = asked_of_mpi(&args.names);
     if !of_mpi.is_empty() {
         return bench_mpi::run(&of_mpi);
     }
     let workloads = choose(&args.names, (!args.list).then_some(args.device))?;
     if args.list {
-        for workload in workloads {
-            println!("{:24} {}", workload.name, workload.about);
-        }
-        if args.names.is_empty() {
-            for (name, about) in bench_mpi::NAMES {
-                println!("{name:24} {about}");
-            }
-        }
+        list(&workloads, args.names.is_empty());
         return Ok(Outcome::Done);
     }
     if let Some(path) = &args.dump {
@@ -170,6 +181,15 @@ pub fn run(args: BenchArgs) -> Result {
         write_whole(path, |file| file.write_all(text.as_bytes()))?;
     }
     Ok(Outcome::Done)
+}
+
+/// The workloads, and those of processes, which are no training steps.
+fn list(workloads: &[&Workload], all: bool) {
+    let own = workloads.iter().map(|w| (w.name, w.about));
+    let of_mpi = bench_mpi::NAMES.iter().copied().filter(|_| all);
+    for (name, about) in own.chain(of_mpi) {
+        println!("{name:24} {about}");
+    }
 }
 
 fn dump(workloads: &[&'static Workload], device: Device, path: &Path) -> Result {

@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 mod bench;
+mod bench_growth;
 mod bench_mpi;
 mod bench_traffic;
 mod calibrate;

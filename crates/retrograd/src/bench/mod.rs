@@ -1,6 +1,7 @@
 //! Named workloads, ready to be timed. A family's are in its own room, and in its entry of the
 //! registry.
 
+mod growth;
 pub(crate) mod machine;
 #[cfg(feature = "gpu")]
 mod on_gpu;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+pub use growth::{Growth, exponent, growths};
 pub(crate) use problem::tensor;
 pub use problem::{MakeProblem, problem};
 pub(crate) use sharded::{Cut, Fixed, sharded};

@@ -1,6 +1,6 @@
 //! Convolutional networks that denoise images.
 
-use crate::bench::{BenchDevice, Cut, Prepared, Workload, inference, training};
+use crate::bench::{BenchDevice, Cut, Growth, Prepared, Workload, inference, training};
 use crate::layer::concat::ConcatSpec;
 use crate::layer::pool::MaxPool2dSpec;
 use crate::layer::upsample::UpsampleSpec;
@@ -39,6 +39,26 @@ pub(crate) const WORKLOADS: &[Workload] = &[
             let (network, example) = denoiser(unet(), 256, 1)?;
             inference(device, network, Loss::Mse, example, None)
         },
+    },
+];
+
+/// Denoisers of images that grow.
+pub(crate) const GROWTHS: &[Growth] = &[
+    Growth {
+        name: "cnn-side",
+        about: "1-16-16-1 convolutions 3×3 with ReLU, 2 images of N×N",
+        axis: "side N of an image",
+        first: 32,
+        power: 2,
+        build: |side, _| simple(BenchDevice::Cpu, side),
+    },
+    Growth {
+        name: "unet-side",
+        about: "U-Net 32-64-128, bottleneck 256, 1 image of N×N",
+        axis: "side N of an image",
+        first: 16,
+        power: 2,
+        build: |side, _| prepare(BenchDevice::Cpu, unet(), side, 1),
     },
 ];
 

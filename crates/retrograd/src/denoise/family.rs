@@ -29,6 +29,7 @@ pub const FAMILY: Family = Family {
     ],
     draft: Some(super::draft::draft),
     workloads: &[super::bench::WORKLOADS],
+    growths: super::bench::GROWTHS,
     ..Family::new("denoise")
 };
 

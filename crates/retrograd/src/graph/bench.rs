@@ -15,24 +15,24 @@ use crate::{Loss, Target};
 
 use crate::bench::machine::read_bandwidth;
 use crate::bench::tensor;
-use crate::bench::{BenchDevice, Prepared, Workload, training};
+use crate::bench::{BenchDevice, Growth, Prepared, Workload, training};
 
 /// This file's workloads.
 pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "graph-gcn16",
         about: "an epoch of GCN-16 on Cora (or a graph of its shape), dropout, Adam",
-        build: |device, _| gcn(device, 16),
+        build: |device, _| epoch(device, gcn(16), cora()?),
     },
     Workload {
         name: "graph-gcn64",
         about: "an epoch of GCN-64 on Cora (or a graph of its shape), dropout, Adam",
-        build: |device, _| gcn(device, 64),
+        build: |device, _| epoch(device, gcn(64), cora()?),
     },
     Workload {
         name: "graph-gat8",
         about: "an epoch of GAT, 8 heads of 8, on Cora (or a graph of its shape), dropout, Adam",
-        build: |device, _| gat(device),
+        build: |device, _| epoch(device, gat(), cora()?),
     },
     Workload {
         name: "graph-large",
@@ -46,7 +46,28 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     },
 ];
 
-/// Cora where it is fetched; otherwise 2,708 nodes, 10,556 edges, 1,433 features, 1.27 % non-zero.
+/// Graph convolutions on graphs like Cora that grow.
+pub(crate) const GROWTHS: &[Growth] = &[
+    Growth {
+        name: "graph-gcn-nodes",
+        about: "an epoch of GCN-16 on a graph like Cora: 4 neighbours and 18 features a node",
+        axis: "nodes",
+        first: 256,
+        power: 1,
+        build: |nodes, _| epoch(BenchDevice::Cpu, gcn(16), like_cora(nodes, 2 * nodes)?),
+    },
+    Growth {
+        name: "graph-gcn-edges",
+        about: "an epoch of GCN-64 on 8,192 nodes with 18 features each",
+        axis: "edges, counted once",
+        first: 4096,
+        power: 1,
+        build: |edges, _| epoch(BenchDevice::Cpu, gcn(64), like_cora(8192, edges)?),
+    },
+];
+
+/// Cora where it is fetched; otherwise a graph of its size: 2,708 nodes, 10,556 edges, 1,433 features, 1.27 %
+/// non-zero.
 fn cora() -> crate::Result<(GraphBatch<f32>, Target<f32>)> {
     let folder = data::cache_folder().join("cora");
     let [content, cites] = ["content", "cites"].map(|end| folder.join(format!("cora.{end}")));
@@ -59,35 +80,43 @@ fn cora() -> crate::Result<(GraphBatch<f32>, Target<f32>)> {
         let target = Target::classes(cora.classes).weighted(weights.collect());
         return Ok((cora.batch, target));
     }
-    const NODES: usize = 2708;
+    like_cora(2708, 5278)
+}
+
+/// A graph like Cora with so many nodes and edges, each counted once.
+fn like_cora(count: usize, edges: usize) -> crate::Result<(GraphBatch<f32>, Target<f32>)> {
     const FEATURES: usize = 1433;
     let mut stream = Key::new(0).purpose("bench cora").stream();
     let mut seen = std::collections::BTreeSet::new();
-    while seen.len() < 5278 {
+    while seen.len() < edges {
         // A power of a uniform number: few nodes with many edges, as in Cora.
         let u = stream.uniform();
-        let a = (NODES as f64 * u * u) as u32;
-        let b = stream.below(NODES) as u32;
+        let a = (count as f64 * u * u) as u32;
+        let b = stream.below(count) as u32;
         if a != b {
             seen.insert((a.min(b), a.max(b)));
         }
     }
     let (a, b): (Vec<u32>, Vec<u32>) = seen.into_iter().unzip();
-    let graph = Arc::new(Graph::undirected(NODES, &a, &b)?);
+    let graph = Arc::new(Graph::undirected(count, &a, &b)?);
     let mut entries = std::collections::BTreeSet::new();
-    while entries.len() < 49_216 {
-        entries.insert((stream.below(NODES) as u32, stream.below(FEATURES) as u32));
+    while entries.len() < count * 49_216 / 2708 {
+        entries.insert((stream.below(count) as u32, stream.below(FEATURES) as u32));
     }
     let (nodes, features): (Vec<u32>, Vec<u32>) = entries.into_iter().unzip();
     let values = vec![0.055; nodes.len()];
     let batch = GraphBatch::sparse(graph, FEATURES, &nodes, &features, &values)?;
-    let classes = (0..NODES as u32).map(|i| i % 7).collect();
-    let weights = (0..NODES).map(|i| f32::from(u8::from(i < 140)));
+    let classes = (0..count as u32).map(|i| i % 7).collect();
+    let weights = (0..count).map(|i| f32::from(u8::from(i < 140)));
     Ok((batch, Target::classes(classes).weighted(weights.collect())))
 }
 
-fn on_cora(device: BenchDevice, layers: Vec<LayerSpec>) -> crate::Result<Prepared> {
-    let (input, target) = cora()?;
+/// An epoch on one graph.
+fn epoch(
+    device: BenchDevice,
+    layers: Vec<LayerSpec>,
+    (input, target): (GraphBatch<f32>, Target<f32>),
+) -> crate::Result<Prepared> {
     let network = GraphNetwork::new(&GraphSpec::new(input.width(), layers))?;
     network.check(&input)?;
     let adam = OptimizerSpec::Adam {
@@ -128,27 +157,25 @@ fn structure(batch: &GraphBatch<f32>) -> Vec<NamedTensor> {
     tensors
 }
 
-fn gcn(device: BenchDevice, hidden: usize) -> crate::Result<Prepared> {
-    let layers = vec![
+fn gcn(hidden: usize) -> Vec<LayerSpec> {
+    vec![
         LayerSpec::dropout(0.5),
         LayerSpec::gcn(hidden),
         LayerSpec::relu(),
         LayerSpec::dropout(0.5),
         LayerSpec::gcn(7),
-    ];
-    on_cora(device, layers)
+    ]
 }
 
-fn gat(device: BenchDevice) -> crate::Result<Prepared> {
+fn gat() -> Vec<LayerSpec> {
     let gat = |out, heads| LayerSpec::gat(out, heads, 0.6);
-    let layers = vec![
+    vec![
         LayerSpec::dropout(0.6),
         gat(8, 8),
         LayerSpec::Elu(EluSpec { alpha: 1.0 }),
         LayerSpec::dropout(0.6),
         gat(7, 1),
-    ];
-    on_cora(device, layers)
+    ]
 }
 
 fn large(device: BenchDevice) -> crate::Result<Prepared> {

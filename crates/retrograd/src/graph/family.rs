@@ -45,6 +45,7 @@ pub const FAMILY: Family = Family {
     ],
     draft: Some(super::draft::draft),
     workloads: &[super::bench::WORKLOADS, super::thresholds::WORKLOADS],
+    growths: super::bench::GROWTHS,
     ..Family::new("graph")
 };
 

@@ -8,7 +8,7 @@ use crate::rng::Key;
 use crate::train::Example;
 use crate::{Loss, Model, Target};
 
-use crate::bench::{BenchDevice, Cut, Prepared, Workload, inference, training};
+use crate::bench::{BenchDevice, Cut, Growth, Prepared, Workload, inference, training};
 
 const POKER: &[usize] = &[21, 64, 64, 24];
 const WIDE: &[usize] = &[64, 128, 128, 10];
@@ -132,6 +132,40 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         POKER,
         1
     ),
+];
+
+/// KANs with one of their numbers growing.
+pub(crate) const GROWTHS: &[Growth] = &[
+    Growth {
+        name: "kan-rows",
+        about: "KAN 64-128-128-10, Adam",
+        axis: "rows of a batch",
+        first: 16,
+        power: 1,
+        build: |rows, _| train(BenchDevice::Cpu, WIDE, rows),
+    },
+    Growth {
+        name: "kan-width",
+        about: "KAN 64-N-N-10, Adam, batch 256",
+        axis: "width N",
+        first: 16,
+        power: 2,
+        build: |width, _| train(BenchDevice::Cpu, &[64, width, width, 10], 256),
+    },
+    Growth {
+        name: "kan-depth",
+        about: "KAN 64-(64 × N)-10, Adam, batch 256",
+        axis: "hidden layers N",
+        first: 2,
+        power: 1,
+        build: |depth, _| {
+            train(
+                BenchDevice::Cpu,
+                &[&vec![64; depth + 1][..], &[10]].concat(),
+                256,
+            )
+        },
+    },
 ];
 
 const GRID: usize = 5;

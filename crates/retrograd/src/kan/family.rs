@@ -33,6 +33,7 @@ pub const FAMILY: Family = Family {
         #[cfg(feature = "gpu")]
         super::bench_gpu::WORKLOADS,
     ],
+    growths: super::bench::GROWTHS,
     ..Family::new("kan")
 };
 

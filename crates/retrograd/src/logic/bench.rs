@@ -10,7 +10,7 @@ use crate::train::{Clip, Example, Experiment, Lesson, Stepper, Task, TensorFile}
 use crate::{Error, Loss, Pass, Result};
 
 use crate::bench::tensor;
-use crate::bench::{BenchDevice, Prepared, Workload, on_gpu, problem, sharded, step_once};
+use crate::bench::{BenchDevice, Growth, Prepared, Workload, on_gpu, problem, sharded, step_once};
 
 pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
@@ -44,6 +44,41 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         build: |device, _| hard_life(device),
     },
 ];
+
+/// The checkerboard's training step with one of its numbers growing.
+pub(crate) const GROWTHS: &[Growth] = &[
+    Growth {
+        name: "logic-cells",
+        about: "checkerboard, a training step through 20 steps of two grids",
+        axis: "cells of a grid",
+        first: 64,
+        power: 1,
+        build: |cells, ready| step_of(with_cells(ready("checkerboard")?, cells), BenchDevice::Cpu),
+    },
+    Growth {
+        name: "logic-steps",
+        about: "checkerboard, a training step on two 16×16 grids",
+        axis: "steps of the automaton",
+        first: 2,
+        power: 1,
+        build: |steps, ready| step_of(with_steps(ready("checkerboard")?, steps), BenchDevice::Cpu),
+    },
+];
+
+/// A grid of so many cells, a power of two: square, or twice as wide as high.
+fn with_cells(mut experiment: Experiment, cells: usize) -> Experiment {
+    let height = 1 << (cells.ilog2() / 2);
+    let grid = vec![height as i64, (cells / height) as i64];
+    experiment.data.insert("grid".into(), grid.into());
+    experiment
+}
+
+fn with_steps(mut experiment: Experiment, steps: usize) -> Experiment {
+    experiment
+        .model
+        .insert("steps".into(), (steps as i64).into());
+    experiment
+}
 
 /// As the experiments clip.
 const CLIP: Clip = Clip {

@@ -48,6 +48,7 @@ pub const FAMILY: Family = Family {
         ),
     ],
     workloads: &[super::bench::WORKLOADS],
+    growths: super::bench::GROWTHS,
     ..Family::new("logic_ca")
 };
 

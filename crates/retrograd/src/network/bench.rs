@@ -7,19 +7,49 @@ use crate::rng::Key;
 use crate::train::Example;
 use crate::{Loss, Target};
 
-use crate::bench::{BenchDevice, Cut, Prepared, Workload, inference, training};
+use crate::bench::{BenchDevice, Cut, Growth, Prepared, Workload, inference, training};
 
 /// This file's workloads.
 pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "mlp-256",
         about: "64-256-256-10, exact GELU, cross-entropy, Adam, batch 256",
-        build: |device, _| mlp_256(device),
+        build: |device, _| train(device, HIDDEN, 256),
     },
     Workload {
         name: "mlp-1-forward",
         about: "64-256-256-10, exact GELU, one sample, forward",
         build: |device, _| mlp_1_forward(device),
+    },
+];
+
+const HIDDEN: &[usize] = &[256, 256];
+
+/// The same network with one of its numbers growing.
+pub(crate) const GROWTHS: &[Growth] = &[
+    Growth {
+        name: "mlp-rows",
+        about: "64-256-256-10, exact GELU, Adam",
+        axis: "rows of a batch",
+        first: 16,
+        power: 1,
+        build: |rows, _| train(BenchDevice::Cpu, &[256, 256], rows),
+    },
+    Growth {
+        name: "mlp-width",
+        about: "64-N-N-10, exact GELU, Adam, batch 256",
+        axis: "width N",
+        first: 16,
+        power: 2,
+        build: |width, _| train(BenchDevice::Cpu, &[width, width], 256),
+    },
+    Growth {
+        name: "mlp-depth",
+        about: "64-(128 × N)-10, exact GELU, Adam, batch 256",
+        axis: "hidden layers N",
+        first: 2,
+        power: 1,
+        build: |depth, _| train(BenchDevice::Cpu, &vec![128; depth], 256),
     },
 ];
 
@@ -37,14 +67,13 @@ pub fn samples(count: usize, width: usize) -> Vec<f32> {
     x
 }
 
-fn network() -> crate::Result<Network> {
-    let layers = vec![
-        LayerSpec::dense(256),
-        LayerSpec::gelu(),
-        LayerSpec::dense(256),
-        LayerSpec::gelu(),
-        LayerSpec::dense(10),
-    ];
+/// Hidden layers of these widths.
+fn network(hidden: &[usize]) -> crate::Result<Network> {
+    let mut layers = Vec::new();
+    for &width in hidden {
+        layers.extend([LayerSpec::dense(width), LayerSpec::gelu()]);
+    }
+    layers.push(LayerSpec::dense(10));
     Network::new(&NetworkSpec::new(&[64], layers))
 }
 
@@ -55,21 +84,26 @@ fn example(batch: usize) -> Example<Network> {
     }
 }
 
-fn mlp_256(device: BenchDevice) -> crate::Result<Prepared> {
-    const BATCH: usize = 256;
-    let network = network()?;
-    let flops = BATCH as f64 * network.flops();
+fn train(device: BenchDevice, hidden: &[usize], batch: usize) -> crate::Result<Prepared> {
+    let network = network(hidden)?;
+    let flops = batch as f64 * network.flops();
     training(
         device,
         network,
         Loss::CrossEntropy,
         OptimizerSpec::adam(1e-3),
-        example(BATCH),
+        example(batch),
         Some(flops),
-        Cut::rows(BATCH),
+        Cut::rows(batch),
     )
 }
 
 fn mlp_1_forward(device: BenchDevice) -> crate::Result<Prepared> {
-    inference(device, network()?, Loss::CrossEntropy, example(1), None)
+    inference(
+        device,
+        network(HIDDEN)?,
+        Loss::CrossEntropy,
+        example(1),
+        None,
+    )
 }

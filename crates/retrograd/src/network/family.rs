@@ -25,6 +25,7 @@ pub const FAMILY: Family = Family {
         crate::kan::explain::explain_run(NetworkTask::of_run, options, console)
     }),
     workloads: &[super::bench::WORKLOADS],
+    growths: super::bench::GROWTHS,
     ..Family::new("network")
 };
 
