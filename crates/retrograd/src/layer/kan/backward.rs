@@ -22,7 +22,7 @@ use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
 
 /// Samples whose gradients are added up in one f32 sum of block sums; longer batches are cut.
 pub(super) const RUN: usize = 4096;
-/// Numbers of a row of which two segments' sums fit the registers, where a vector is one.
+/// Numbers of a row, no more, of which two segments' sums fit the registers, where a vector is one.
 const PAIRED: usize = 2 * LANES;
 cuts!(RUN, PAIRED);
 
@@ -272,8 +272,8 @@ fn vectors<S: Simd, const ROWS: usize>() -> usize {
 
 /// Calls a kernel for every part of a row of outputs.
 macro_rules! by_columns {
-    ($width:expr, $most:expr, ($v:ident, $h:ident, $columns:ident) => $call:expr) => {
-        for $columns in columns($width, $most) {
+    ($width:expr, ($v:ident, $h:ident, $columns:ident) => $call:expr) => {
+        for $columns in columns($width, vectors::<S, ROWS>()) {
             macro_rules! call {
                 ($vectors:literal, $halves:literal) => {{
                     const $v: usize = $vectors;
@@ -304,17 +304,14 @@ fn add_weights<S: Simd, const N: usize, const ROWS: usize>(
     sums: &mut Sums<'_>,
 ) {
     let first = (1_u64 << step.cut) - 1;
-    // Of rows of four, two segments' sums of part of a row fit the registers as well as one's of twice as much.
-    let fit = vectors::<S, ROWS>();
-    let pairs = first != 0 && fit * LANES >= PAIRED && (ROWS == 4 || weights.width <= PAIRED);
-    let most = if pairs { PAIRED / LANES } else { fit };
+    let pairs = first != 0 && weights.width <= PAIRED && vectors::<S, ROWS>() * LANES >= PAIRED;
     let begun = !step.first || (step.depth == 0 && !sums.overwrite);
     // What is complete at once goes where it is added to; where that takes two ways over the samples, it is made
     // in one place for all inputs, which stays in the cache.
     let at_once = step.first && step.closes > 0;
     let direct = usize::from(at_once && (pairs || first == 0));
     let place = if at_once && direct == 0 { 0 } else { l };
-    by_columns!(weights.width, most, (V, H, columns) => {
+    by_columns!(weights.width, (V, H, columns) => {
         let column = columns.first;
         let mut to = sums.to(step.depth - direct, place, column, begun || direct == 1);
         if pairs && (V + H) * LANES <= PAIRED {
@@ -345,7 +342,7 @@ fn set_input<S: Simd, const N: usize, const ROWS: usize>(
     dots: &mut [[f32; LANES]; BLOCK],
     d_x: &mut [f32],
 ) {
-    by_columns!(weights.width, vectors::<S, ROWS>(), (V, H, columns) => input_rows::<S, N, ROWS, V, H>(
+    by_columns!(weights.width, (V, H, columns) => input_rows::<S, N, ROWS, V, H>(
         simd, weights, block, input, columns.first, d_y, dots,
     ));
     for (d_x, dots) in d_x.chunks_mut(LANES).zip(dots.as_chunks().0) {
