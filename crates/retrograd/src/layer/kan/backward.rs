@@ -18,7 +18,7 @@ use crate::cuts::cuts;
 use crate::group::Segments;
 use crate::layer::sized;
 use crate::parallel;
-use crate::simd::{self, LANES, Simd, dispatch, f32x16, prelude::*};
+use crate::simd::{self, Fused, LANES, Simd, dispatch, f32x16, mask32x16, prelude::*};
 
 /// Samples whose gradients are added up in one f32 sum of block sums; longer batches are cut.
 pub(super) const RUN: usize = 4096;
@@ -342,11 +342,54 @@ fn set_input<S: Simd, const N: usize, const ROWS: usize>(
     dots: &mut [[f32; LANES]; BLOCK],
     d_x: &mut [f32],
 ) {
+    if weights.kan.outputs == 1 {
+        return set_input_of_one::<S, N, ROWS>(simd, weights, block, input, d_y, d_x);
+    }
     by_columns!(weights.width, (V, H, columns) => input_rows::<S, N, ROWS, V, H>(
         simd, weights, block, input, columns.first, d_y, dots,
     ));
     for (d_x, dots) in d_x.chunks_mut(LANES).zip(dots.as_chunks().0) {
         simd::store(sum_each(simd, dots), d_x);
+    }
+}
+
+/// The same of a layer with one output, sixteen samples at a time: rows of one number would leave most lanes empty.
+#[inline(always)]
+fn set_input_of_one<S: Simd, const N: usize, const ROWS: usize>(
+    simd: S,
+    weights: Weights<'_>,
+    block: &Block,
+    input: usize,
+    d_y: &[f32],
+    d_x: &mut [f32],
+) {
+    let zero = f32x16::splat(simd, 0.0);
+    // What an interval's edge rises by from row to row, in the lanes of its samples.
+    let mut rises = [[zero; ROWS]; BLOCK / LANES];
+    for (interval, samples) in block.groups() {
+        let rows = weights.first_numbers::<N, ROWS>(input, interval);
+        for (v, rises) in rises.iter_mut().enumerate() {
+            let lanes = mask32x16::from_bitmask(simd, samples >> (v * LANES) & 0xffff);
+            for r in 0..ROWS - 1 {
+                rises[r] = lanes.select(f32x16::splat(simd, rows[r + 1] - rows[r]), rises[r]);
+            }
+        }
+    }
+    let base = f32x16::splat(simd, weights.first_of_base(input));
+    let d_y = d_y.chunks(LANES * weights.width);
+    for (v, (d_x, d_y)) in d_x.chunks_mut(LANES).zip(d_y).enumerate() {
+        let mut d = [0.0; LANES];
+        for (d, row) in d.iter_mut().zip(d_y.chunks_exact(weights.width)) {
+            *d = row[0];
+        }
+        let at = v * LANES;
+        let mut edge = base * f32x16::from_slice(simd, &block.silu_slope[at..][..LANES]);
+        for r in 0..ROWS - 1 {
+            let steps = f32x16::from_slice(simd, &block.steps[r][at..][..LANES]);
+            edge = rises[v][r].fma(steps, edge);
+        }
+        // No zero has a sign, as in a sum.
+        simd::store(edge * f32x16::from_slice(simd, &d) + zero, d_x);
     }
 }
 

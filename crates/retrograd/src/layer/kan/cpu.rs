@@ -86,6 +86,29 @@ impl Weights<'_> {
         rows
     }
 
+    /// The first numbers of those rows.
+    #[inline(always)]
+    pub fn first_numbers<const N: usize, const ROWS: usize>(
+        &self,
+        input: usize,
+        interval: usize,
+    ) -> [f32; ROWS] {
+        let mut numbers = [0.0; ROWS];
+        let first = input * self.kan.bases();
+        for (m, to) in numbers.iter_mut().enumerate() {
+            if let Some(row) = self.row::<N>(interval, m) {
+                *to = self.spline[(first + row) * self.width];
+            }
+        }
+        numbers
+    }
+
+    /// The base function's first weight, 0 where there is none.
+    #[inline(always)]
+    pub fn first_of_base(&self, input: usize) -> f32 {
+        self.base.get(input * self.width).copied().unwrap_or(0.0)
+    }
+
     /// The base function's weights from a column on, zeros where there is none.
     #[inline(always)]
     pub fn base_row<S: Simd, const V: usize, const H: usize>(
