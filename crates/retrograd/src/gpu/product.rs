@@ -263,22 +263,43 @@ impl Product<'_> {
     }
 }
 
-/// Sums of the pieces' results, which are `step` numbers apart, in their order: a range of them, into a place.
+/// Numbers of a piece's results: whether they are wanted, where they begin there and in the flat vector, and how
+/// many there are.
+pub(crate) type Span = (bool, usize, usize, usize);
+
+/// Sums of the pieces' results, which are `step` numbers apart, in their order, into the gradient. Spans that lie
+/// one behind the other on both sides are one.
 pub(crate) fn add_pieces(
     recording: &mut Recording,
     io: &Io<'_>,
-    (pieces, step): (usize, usize),
-    (from, first): (&Part, usize),
-    (to, at): (&Part, usize),
-    len: usize,
+    (part, pieces, step): (&Part, usize, usize),
+    spans: &[Span],
 ) -> Result<()> {
-    let sizes = [
-        ("inner", len),
-        ("piece", pieces),
-        ("piece_step", step),
-        ("a", first),
-        ("c", at),
-    ];
-    let kernel = (&PRODUCT, "product_add_pieces");
-    io.run(recording, kernel, &[], &sizes, &[from, to], groups(len))
+    let mut joined: Vec<[usize; 3]> = Vec::new();
+    for &(is_wanted, first, at, len) in spans {
+        match joined.last_mut() {
+            _ if !is_wanted => {}
+            Some([f, a, n]) if *f + *n == first && *a + *n == at => *n += len,
+            _ => joined.push([first, at, len]),
+        }
+    }
+    for [first, at, len] in joined {
+        let sizes = [
+            ("inner", len),
+            ("piece", pieces),
+            ("piece_step", step),
+            ("a", first),
+            ("c", at),
+        ];
+        let kernel = (&PRODUCT, "product_add_pieces");
+        io.run(
+            recording,
+            kernel,
+            &[],
+            &sizes,
+            &[part, io.grads],
+            groups(len),
+        )?;
+    }
+    Ok(())
 }

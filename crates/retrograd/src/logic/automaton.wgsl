@@ -54,14 +54,16 @@ fn soften(
     if (gate >= sizes.end) {
         return;
     }
-    var largest = logits[gate * 16u];
-    for (var i = 1u; i < 16u; i++) {
-        largest = max(largest, logits[gate * 16u + i]);
-    }
     var p: array<f32, 16>;
+    p[0] = logits[gate * 16u];
+    var largest = p[0];
+    for (var i = 1u; i < 16u; i++) {
+        p[i] = logits[gate * 16u + i];
+        largest = max(largest, p[i]);
+    }
     var sum = 0.0;
     for (var i = 0u; i < 16u; i++) {
-        p[i] = exp(logits[gate * 16u + i] - largest);
+        p[i] = exp(p[i] - largest);
         sum += p[i];
     }
     var mixture = vec4<f32>();
@@ -350,12 +352,16 @@ fn gate_gradients(
         return;
     }
     let sum = sums_in[gate];
+    var p: array<f32, 16>;
+    for (var i = 0u; i < 16u; i++) {
+        p[i] = softmax[gate * 16u + i];
+    }
     for (var i = 0u; i < 16u; i++) {
         var d = 0.0;
         for (var j = 0u; j < 16u; j++) {
-            d += softmax[gate * 16u + j] * dot(table(i) - table(j), sum);
+            d += p[j] * dot(table(i) - table(j), sum);
         }
-        d_logits[gate * 16u + i] = softmax[gate * 16u + i] * d;
+        d_logits[gate * 16u + i] = p[i] * d;
     }
 }
 

@@ -137,17 +137,11 @@ impl Conv2d {
         if cut.pieces == 1 {
             return Ok(());
         }
-        let ranges = [
+        let spans = [
             (weight, 0, io.at(0), self.weights()),
             (bias, self.weights(), io.at(1), self.outputs),
         ];
-        for (is_trained, first, at, len) in ranges {
-            if is_trained {
-                let pieces = (cut.pieces, step);
-                add_pieces(recording, io, pieces, (to, first), (io.grads, at), len)?;
-            }
-        }
-        Ok(())
+        add_pieces(recording, io, (to, cut.pieces, step), &spans)
     }
 
     /// d_x of zero padding, or a transposed convolution's forward with its own bias.

@@ -171,27 +171,15 @@ impl Map {
         &self,
         recording: &mut Recording,
         io: &Io<'_>,
-        (part, pieces, step): (&Part, usize, usize),
+        pieces: (&Part, usize, usize),
         trained: Trained,
     ) -> Result<()> {
         let weights = self.inputs * self.outputs;
-        let ranges = [
+        let spans = [
             (trained.weight, 0, self.weight, weights),
             (trained.bias, weights, self.bias, self.outputs),
         ];
-        for (is_trained, first, at, len) in ranges {
-            if is_trained {
-                add_pieces(
-                    recording,
-                    io,
-                    (pieces, step),
-                    (part, first),
-                    (io.grads, at),
-                    len,
-                )?;
-            }
-        }
-        Ok(())
+        add_pieces(recording, io, pieces, &spans)
     }
 
     /// d_x = d_y·Wᵀ.

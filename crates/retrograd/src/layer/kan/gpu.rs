@@ -107,10 +107,9 @@ impl Kan {
         run: [usize; 2],
     ) -> Result<()> {
         let [first, end] = run.map(|feature| feature * self.outputs);
-        let sums = (&io.saved[2], first);
-        let to = (io.grads, io.at(0) + first);
-        let pieces = (pieces, self.parameters());
-        add_pieces(recording, io, pieces, sums, to, end - first)
+        let span = (true, first, io.at(0) + first, end - first);
+        let pieces = (&io.saved[2], pieces, self.parameters());
+        add_pieces(recording, io, pieces, &[span])
     }
 
     /// The runs of features whose weights are trained.
