@@ -61,6 +61,34 @@ impl std::ops::AddAssign for Numbers {
     }
 }
 
+/// What a way to cut a kernel's work costs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    /// Read and written.
+    pub bytes: u64,
+    /// What invocations compute, with what lies beyond the edges.
+    pub computed: usize,
+    pub workgroups: usize,
+}
+
+/// Workgroups that are enough for any adapter: more of them are no better.
+const ENOUGH: usize = 128;
+
+/// The way to cut a kernel's work: of those that read and write at most twice the least, every operand and result
+/// once, the one that computes least; among equals that with the most workgroups, then the one with the fewest
+/// bytes. Where none is within twice, the one with the fewest bytes. It depends on the shape alone, not on the
+/// adapter.
+pub(crate) fn best<T>(least: u64, all: impl Iterator<Item = (T, Cost)>) -> Option<T> {
+    let key = |(_, cost): &(T, Cost)| match cost.bytes <= 2 * least {
+        true => {
+            let fewer = ENOUGH - cost.workgroups.min(ENOUGH);
+            (0, cost.computed, fewer, cost.bytes)
+        }
+        false => (1, 0, 0, cost.bytes),
+    };
+    all.min_by_key(key).map(|(cut, _)| cut)
+}
+
 /// Rows of a piece, where there are few.
 pub(crate) const PIECE: usize = 256;
 
@@ -71,7 +99,30 @@ pub(crate) fn row_pieces(rows: usize) -> (usize, usize) {
     (piece, rows.div_ceil(piece))
 }
 
-/// The bytes that the kernels of backward count, those whose labels begin so, in a native step of a network.
+/// What the kernels of a native step of a network count.
+#[cfg(test)]
+pub(crate) fn counted(
+    gpu: &std::sync::Arc<Gpu>,
+    spec: &str,
+    samples: usize,
+) -> Vec<super::KernelTraffic> {
+    use super::{GpuNetwork, GpuOptimizer};
+    use crate::network::Network;
+    use crate::optim::OptimizerSpec;
+    use crate::{Loss, Model, Target};
+
+    let network = Network::new(&serde_json::from_str(spec).unwrap()).unwrap();
+    let mut on_gpu = GpuNetwork::new(gpu, &network, &network.init(0)).unwrap();
+    let mut sgd = GpuOptimizer::new(&on_gpu, OptimizerSpec::sgd(0.1)).unwrap();
+    let values = samples * network.input_len();
+    let x: Vec<f32> = (0..values).map(|i| (i % 7) as f32 / 8.0).collect();
+    let target = Target::values(vec![0.5; samples * network.output_len()]);
+    let options = Default::default();
+    let traffic = on_gpu.traffic_of_native_step(&x, &target, Loss::Mse, &mut sgd, &options);
+    traffic.unwrap().kernels
+}
+
+/// The bytes of those whose labels begin so and that are backward's.
 #[cfg(test)]
 pub(crate) fn counted_backward(
     gpu: &std::sync::Arc<Gpu>,
@@ -79,24 +130,12 @@ pub(crate) fn counted_backward(
     form: BackwardForm,
     label: &str,
 ) -> u64 {
-    use super::{GpuNetwork, GpuOptimizer};
-    use crate::network::Network;
-    use crate::optim::OptimizerSpec;
-    use crate::{Loss, Model, Target};
-
     let spec = format!(r#"{{"input":[{inputs}],"layers":{layers}}}"#);
-    let network = Network::new(&serde_json::from_str(&spec).unwrap()).unwrap();
     gpu.set_backward_form(form);
-    let mut on_gpu = GpuNetwork::new(gpu, &network, &network.init(0)).unwrap();
-    let mut sgd = GpuOptimizer::new(&on_gpu, OptimizerSpec::sgd(0.1)).unwrap();
-    let x: Vec<f32> = (0..rows * inputs).map(|i| (i % 7) as f32 / 8.0).collect();
-    let target = Target::values(vec![0.5; rows * network.output_len()]);
-    let traffic = on_gpu
-        .traffic_of_native_step(&x, &target, Loss::Mse, &mut sgd, &Default::default())
-        .unwrap();
+    let kernels = counted(gpu, &spec, rows);
     gpu.set_backward_form(BackwardForm::FewestBytes);
     let is_backward = |label: &str| label.contains("backward") || label.contains("add_pieces");
-    (traffic.kernels.iter())
+    (kernels.iter())
         .filter(|kernel| kernel.label.starts_with(label) && is_backward(&kernel.label))
         .map(super::KernelTraffic::bytes)
         .sum()
@@ -105,6 +144,22 @@ pub(crate) fn counted_backward(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cut_within_twice_the_least_that_computes_least_is_taken() {
+        let cost = |bytes, computed, workgroups| Cost {
+            bytes,
+            computed,
+            workgroups,
+        };
+        let taken = |costs: &[Cost]| best(10, costs.iter().copied().enumerate());
+        assert_eq!(taken(&[cost(21, 1, 9), cost(20, 3, 1)]), Some(1));
+        assert_eq!(taken(&[cost(20, 2, 1), cost(10, 3, 9)]), Some(0));
+        assert_eq!(taken(&[cost(11, 2, 1), cost(20, 2, 2)]), Some(1));
+        assert_eq!(taken(&[cost(12, 2, 500), cost(11, 2, 200)]), Some(1));
+        assert_eq!(taken(&[cost(40, 1, 9), cost(30, 9, 1)]), Some(1));
+        assert_eq!(taken(&[]), None);
+    }
 
     #[test]
     fn pieces_cover_the_rows_and_are_few() {

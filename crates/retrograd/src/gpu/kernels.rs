@@ -100,11 +100,11 @@ pub(crate) fn all() -> Vec<&'static Kernel> {
         &LOSS,
         &LOSS_IMAGE,
         &OPTIMIZER,
+        &super::product::PRODUCT,
         &graph::dag::gpu::DAG,
         &layer::activation::gpu::ACTIVATION,
         &layer::conv2d::gpu::CONV2D,
         &layer::conv_transpose2d::gpu::CONV_TRANSPOSE2D,
-        &layer::dense::gpu::DENSE,
         &layer::dense::gpu::FUSED,
         &layer::dropout::gpu::DROPOUT,
         &layer::gat::gpu::ATTENTION,
@@ -118,6 +118,7 @@ pub(crate) fn all() -> Vec<&'static Kernel> {
         &layer::kan::gpu::KAN,
         &layer::kan::gpu::FUSED,
         &layer::kan::gpu::PENALTY,
+        &layer::kan::input::INPUT,
         &layer::norm::gpu::NORM,
         &layer::normalize::gpu::NORMALIZE,
         &layer::pair_dot::gpu::PAIR_DOT,
@@ -241,6 +242,37 @@ mod tests {
         let mut in_pieces = GpuNetwork::new(&gpu, &many, &many.init(0)).unwrap();
         let target = Target::values(vec![0.5; 300]);
         step_on(&mut in_pieces, &[0.25; 600], &target, Loss::Mse);
+        // Tiles of 256 invocations.
+        for (spec, samples) in [
+            (
+                r#"{"input":[130],"layers":[{"kind":"dense","out":130},{"kind":"dense","out":130}]}"#,
+                130,
+            ),
+            (
+                r#"{"input":[30],"layers":[{"kind":"dense","out":30},{"kind":"kan","out":64,"grid":5,"degree":3}]}"#,
+                130,
+            ),
+            (
+                r#"{"input":[1,32,32],"layers":[{"kind":"conv2d","out":64,"kernel":1},{"kind":"conv2d","out":64,"kernel":3,"padding":1}]}"#,
+                1,
+            ),
+            (
+                r#"{"input":[1,6,6],"layers":[{"kind":"conv2d","out":2,"kernel":1},{"kind":"conv2d","out":2,"kernel":3,"padding":1,"padding_mode":"reflect"}]}"#,
+                1,
+            ),
+        ] {
+            let wide = Network::new(&serde_json::from_str(spec).unwrap()).unwrap();
+            gpu.set_backward_form(BackwardForm::Separate);
+            let mut on_wide = GpuNetwork::new(&gpu, &wide, &wide.init(0)).unwrap();
+            let target = Target::values(vec![0.5; samples * wide.output_len()]);
+            step_on(
+                &mut on_wide,
+                &vec![0.25; samples * wide.input_len()],
+                &target,
+                Loss::Mse,
+            );
+            gpu.set_backward_form(BackwardForm::FewestBytes);
+        }
         let mut mixed = GpuNetwork::mixed(&gpu, &network, &params, scale).unwrap();
         step(&mut mixed, &Target::classes(vec![0, 2]), Loss::CrossEntropy);
         let images = r#"{"input":[1,11,12],"layers":[

@@ -208,11 +208,3 @@ impl Lengths<'_> {
         real_words(self.half, len)
     }
 }
-
-/// How a long sum over positions is cut: positions per piece and the number of pieces. A
-/// workgroup's 64 lanes add 64 terms each before their tree, more only where 64 pieces of 4096
-/// don't reach.
-pub(crate) fn pieces(positions: usize) -> (usize, usize) {
-    let piece = positions.div_ceil(64).next_multiple_of(64).max(4096);
-    (piece, positions.div_ceil(piece))
-}

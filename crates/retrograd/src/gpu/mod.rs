@@ -32,6 +32,7 @@ mod network;
 mod optimizer;
 mod plan;
 mod precision;
+pub(crate) mod product;
 mod recorded;
 pub(crate) mod recording;
 mod staging;

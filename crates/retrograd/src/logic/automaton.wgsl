@@ -5,10 +5,11 @@
 override CHANNELS: u32 = 1u;
 override PERCEPTION: u32 = 8u;   // gates of the perception circuit, which every channel has
 override GATES: u32 = 16u;       // those and the update circuit's
-override VALUES: u32 = 25u;      // numbers that a cell keeps in a step
+override ZEROS: u32 = 3u;        // numbers of a cell whose gradient begins with 0
 override ZERO: bool = false;     // beyond the border are zeros, else the opposite border
 override FIRES: bool = false;    // cells fire by a mask, else all of them
 override PRICE: f32 = 0.0;       // of a gate that does something
+override SLICE: u32 = 128u;      // gates in workgroup memory, at most 128
 
 struct Sizes {
     cells: u32,
@@ -53,14 +54,16 @@ fn soften(
     if (gate >= sizes.end) {
         return;
     }
-    var largest = logits[gate * 16u];
-    for (var i = 1u; i < 16u; i++) {
-        largest = max(largest, logits[gate * 16u + i]);
-    }
     var p: array<f32, 16>;
+    p[0] = logits[gate * 16u];
+    var largest = p[0];
+    for (var i = 1u; i < 16u; i++) {
+        p[i] = logits[gate * 16u + i];
+        largest = max(largest, p[i]);
+    }
     var sum = 0.0;
     for (var i = 0u; i < 16u; i++) {
-        p[i] = exp(logits[gate * 16u + i] - largest);
+        p[i] = exp(p[i] - largest);
         sum += p[i];
     }
     var mixture = vec4<f32>();
@@ -73,7 +76,7 @@ fn soften(
 }
 
 // step_forward
-@group(0) @binding(1) var<storage, read> wires: array<u32>;             // every a, then every b
+@group(0) @binding(1) var<storage, read> wires: array<u32>;             // every a, then every b, then ZEROS places
 @group(0) @binding(2) var<storage, read> mixture: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read> fire: array<u32>;              // by step and cell of a grid
 @group(0) @binding(4) var<storage, read_write> states: array<f32>;
@@ -111,19 +114,50 @@ fn place(gate: u32, channel: u32) -> u32 {
     return CHANNELS * (NEIGHBOURS + PERCEPTION) + gate - PERCEPTION;
 }
 
-// Where what a gate reads is kept; wires of the perception circuit are counted within a channel.
+// Where what a gate reads is kept; wires of the perception circuit are counted within a channel. The highest
+// bit says that the gradient of what is read begins there.
 fn input_of(wire: u32, gate: u32, channel: u32) -> u32 {
-    return wire + select(0u, channel * (NEIGHBOURS + PERCEPTION), gate < PERCEPTION);
+    return (wire & 0x7fffffffu) + select(0u, channel * (NEIGHBOURS + PERCEPTION), gate < PERCEPTION);
 }
 
-fn run_gate(gate: u32, channel: u32, cell: u32) {
-    let a = values[input_of(wires[gate], gate, channel) * sizes.cells + cell];
-    let b = values[input_of(wires[GATES + gate], gate, channel) * sizes.cells + cell];
-    let k = mixture[gate];
+// SLICE gates at a time are in workgroup memory: what they read, and their coefficients.
+var<workgroup> wires_a: array<u32, 128>;
+var<workgroup> wires_b: array<u32, 128>;
+var<workgroup> mixtures: array<vec4<f32>, 128>;
+
+fn bring_gates(lane: u32, first: u32, end: u32) {
+    workgroupBarrier();
+    for (var gate = first + lane; gate < end; gate += 64u) {
+        wires_a[gate - first] = wires[gate];
+        wires_b[gate - first] = wires[GATES + gate];
+        mixtures[gate - first] = mixture[gate];
+    }
+    workgroupBarrier();
+}
+
+// A gate of the slice from `first` on.
+fn run_gate(first: u32, gate: u32, channel: u32, cell: u32) {
+    let a = values[input_of(wires_a[gate - first], gate, channel) * sizes.cells + cell];
+    let b = values[input_of(wires_b[gate - first], gate, channel) * sizes.cells + cell];
+    let k = mixtures[gate - first];
     values[place(gate, channel) * sizes.cells + cell] = k.x + k.y * a + k.z * b + k.w * (a * b);
 }
 
-fn run_cell(cell: u32) {
+// Gates from one on, of every channel; a workgroup's invocations together, those that have a cell run them.
+fn run_gates(lane: u32, begin: u32, end: u32, channels: u32, cell: u32, runs: bool) {
+    for (var first = begin; first < end; first += SLICE) {
+        let last = min(first + SLICE, end);
+        bring_gates(lane, first, last);
+        for (var c = 0u; c < select(0u, channels, runs); c++) {
+            for (var gate = first; gate < last; gate++) {
+                run_gate(first, gate, c, cell);
+            }
+        }
+    }
+}
+
+// What a cell sees.
+fn see(cell: u32) {
     for (var n = 0u; n < NEIGHBOURS; n++) {
         let other = neighbour(cell, n / 3u, n % 3u);
         for (var c = 0u; c < CHANNELS; c++) {
@@ -134,14 +168,14 @@ fn run_cell(cell: u32) {
             values[(c * (NEIGHBOURS + PERCEPTION) + n) * sizes.cells + cell] = value;
         }
     }
-    for (var c = 0u; c < CHANNELS; c++) {
-        for (var gate = 0u; gate < PERCEPTION; gate++) {
-            run_gate(gate, c, cell);
-        }
+}
+
+fn run_cell(lane: u32, cell: u32, runs: bool) {
+    if (runs) {
+        see(cell);
     }
-    for (var gate = PERCEPTION; gate < GATES; gate++) {
-        run_gate(gate, 0u, cell);
-    }
+    run_gates(lane, 0u, PERCEPTION, CHANNELS, cell, runs);
+    run_gates(lane, PERCEPTION, GATES, 1u, cell, runs);
 }
 
 @compute @workgroup_size(64)
@@ -151,16 +185,17 @@ fn step_forward(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let cell = group_number(group, groups) * 64u + lane;
+    let runs = cell < sizes.cells && fires(cell);
+    run_cell(lane, cell, runs);
     if (cell >= sizes.cells) {
         return;
     }
-    if (!fires(cell)) {
+    if (!runs) {
         for (var c = 0u; c < CHANNELS; c++) {
             states[sizes.fresh + cell * CHANNELS + c] = states[sizes.old + cell * CHANNELS + c];
         }
         return;
     }
-    run_cell(cell);
     for (var c = 0u; c < CHANNELS; c++) {
         let last = place(GATES - CHANNELS + c, 0u);
         states[sizes.fresh + cell * CHANNELS + c] = values[last * sizes.cells + cell];
@@ -172,15 +207,36 @@ fn step_forward(
 @group(0) @binding(6) var<storage, read> d_new: array<f32>;
 @group(0) @binding(7) var<storage, read_write> d_values: array<f32>;
 
-fn back_gate(gate: u32, channel: u32, cell: u32) {
-    let at_a = input_of(wires[gate], gate, channel) * sizes.cells + cell;
-    let at_b = input_of(wires[GATES + gate], gate, channel) * sizes.cells + cell;
+fn back_gate(first: u32, gate: u32, channel: u32, cell: u32) {
+    let at_a = input_of(wires_a[gate - first], gate, channel) * sizes.cells + cell;
+    let at_b = input_of(wires_b[gate - first], gate, channel) * sizes.cells + cell;
     let a = values[at_a];
     let b = values[at_b];
     let g = d_values[place(gate, channel) * sizes.cells + cell];
-    let k = mixture[gate];
-    d_values[at_a] = d_values[at_a] + g * (k.y + k.w * b);
-    d_values[at_b] = d_values[at_b] + g * (k.z + k.w * a);
+    let k = mixtures[gate - first];
+    var d_a = g * (k.y + k.w * b);
+    if (!begins(wires_a[gate - first])) { d_a += d_values[at_a]; }
+    d_values[at_a] = d_a;
+    var d_b = g * (k.z + k.w * a);
+    if (!begins(wires_b[gate - first])) { d_b += d_values[at_b]; }
+    d_values[at_b] = d_b;
+}
+
+fn begins(wire: u32) -> bool {
+    return wire >= 0x80000000u;
+}
+
+// From the last gate to the first.
+fn back_gates(lane: u32, begin: u32, end: u32, channels: u32, cell: u32, runs: bool) {
+    for (var last = end; last > begin; last -= min(SLICE, last - begin)) {
+        let first = last - min(SLICE, last - begin);
+        bring_gates(lane, first, last);
+        for (var c = 0u; c < select(0u, channels, runs); c++) {
+            for (var gate = last; gate > first; gate--) {
+                back_gate(first, gate - 1u, c, cell);
+            }
+        }
+    }
 }
 
 @compute @workgroup_size(64)
@@ -190,25 +246,19 @@ fn step_backward(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let cell = group_number(group, groups) * 64u + lane;
-    if (cell >= sizes.cells || !fires(cell)) {
-        return;
-    }
-    run_cell(cell);
-    for (var v = 0u; v < VALUES; v++) {
-        d_values[v * sizes.cells + cell] = 0.0;
-    }
-    for (var c = 0u; c < CHANNELS; c++) {
-        let last = place(GATES - CHANNELS + c, 0u);
-        d_values[last * sizes.cells + cell] = d_new[cell * CHANNELS + c];
-    }
-    for (var gate = GATES; gate > PERCEPTION; gate--) {
-        back_gate(gate - 1u, 0u, cell);
-    }
-    for (var c = 0u; c < CHANNELS; c++) {
-        for (var gate = PERCEPTION; gate > 0u; gate--) {
-            back_gate(gate - 1u, c, cell);
+    let runs = cell < sizes.cells && fires(cell);
+    run_cell(lane, cell, runs);
+    if (runs) {
+        for (var n = 0u; n < ZEROS; n++) {
+            d_values[wires[2u * GATES + n] * sizes.cells + cell] = 0.0;
+        }
+        for (var c = 0u; c < CHANNELS; c++) {
+            let last = place(GATES - CHANNELS + c, 0u);
+            d_values[last * sizes.cells + cell] = d_new[cell * CHANNELS + c];
         }
     }
+    back_gates(lane, PERCEPTION, GATES, 1u, cell, runs);
+    back_gates(lane, 0u, PERCEPTION, CHANNELS, cell, runs);
 }
 
 // step_sums: of g, g a, g b and g a b over all cells, and channels where they share a gate. A
@@ -302,12 +352,16 @@ fn gate_gradients(
         return;
     }
     let sum = sums_in[gate];
+    var p: array<f32, 16>;
+    for (var i = 0u; i < 16u; i++) {
+        p[i] = softmax[gate * 16u + i];
+    }
     for (var i = 0u; i < 16u; i++) {
         var d = 0.0;
         for (var j = 0u; j < 16u; j++) {
-            d += softmax[gate * 16u + j] * dot(table(i) - table(j), sum);
+            d += p[j] * dot(table(i) - table(j), sum);
         }
-        d_logits[gate * 16u + i] = softmax[gate * 16u + i] * d;
+        d_logits[gate * 16u + i] = p[i] * d;
     }
 }
 

@@ -17,6 +17,10 @@ use crate::{Model, Result, Scalar};
 pub(crate) static AUTOMATON: Kernel =
     Kernel::new("logic/automaton.wgsl", include_str!("automaton.wgsl"));
 
+/// Gates in workgroup memory at a time.
+const GATE_SLICE: usize = 128;
+crate::cuts::cuts!(GATE_SLICE);
+
 /// All steps of an automaton.
 struct Automaton {
     channels: usize,
@@ -26,8 +30,11 @@ struct Automaton {
     perception: usize,
     gates: usize,
     /// What every gate reads first, then what it reads second: places among the numbers of a channel
-    /// in the perception circuit, among those of a cell in the update circuit.
+    /// in the perception circuit, among those of a cell in the update circuit. Those whose gradient begins
+    /// there are marked ([`mark`]); the places of a cell whose gradient begins with 0 follow.
     wires: Vec<u32>,
+    /// How many of those there are.
+    zeros: usize,
     /// The price of a gate that does something.
     price: f64,
 }
@@ -43,6 +50,43 @@ fn inputs_of(circuit: &Circuit) -> [Vec<u32>; 2] {
         first += layer.inputs as u32;
     }
     sides
+}
+
+/// A wire at which the gradient of what it reads begins.
+const BEGINS: u32 = 1 << 31;
+
+/// Marks the wires at which a gradient begins: gates go backward from the last, and the first of them that reads
+/// a value sets its gradient, the others add to it. Gives the places of a cell's values that none is marked for
+/// and that are no output. Values that both circuits read are among them: channels may differ there.
+fn mark(
+    sides: &mut [Vec<u32>; 2],
+    perception: usize,
+    (channels, kept, outputs): (usize, usize, usize),
+) -> Vec<u32> {
+    let gates = sides[0].len();
+    let of_update = channels * kept;
+    let all = of_update + gates - perception;
+    // Numbers of a channel in the perception circuit, then those of the update circuit.
+    let mut begins = vec![false; kept + gates - perception];
+    let both = |local: usize| local == 4 || local >= kept - outputs;
+    for gate in (0..gates).rev() {
+        for side in &mut *sides {
+            let wire = side[gate] as usize;
+            let own = match (gate < perception, wire.checked_sub(of_update)) {
+                (true, _) if !both(wire) => wire,
+                (false, Some(own)) => kept + own,
+                _ => continue,
+            };
+            if !std::mem::replace(&mut begins[own], true) {
+                side[gate] |= BEGINS;
+            }
+        }
+    }
+    let is_zero = |place: &usize| match place.checked_sub(of_update) {
+        Some(own) => !begins[kept + own] && *place + channels < all,
+        None => !begins[place % kept],
+    };
+    (0..all).filter(is_zero).map(|place| place as u32).collect()
 }
 
 impl Automaton {
@@ -67,14 +111,18 @@ impl Automaton {
             let used = used.iter().map(|&value| place(value));
             seen.iter().copied().chain(used).collect()
         };
-        let [a, b] = [side(&seen[0], &used[0]), side(&seen[1], &used[1])];
+        let mut sides = [side(&seen[0], &used[0]), side(&seen[1], &used[1])];
+        let gates = sides[0].len();
+        let zeros = mark(&mut sides, seen[0].len(), (channels, kept, outputs));
+        let [a, b] = sides;
         Automaton {
             channels,
             steps: model.spec().steps,
             boundary: model.spec().boundary,
             perception: seen[0].len(),
-            gates: a.len(),
-            wires: [a, b].concat(),
+            gates,
+            zeros: zeros.len(),
+            wires: [a, b, zeros].concat(),
             price: model.spec().gate_penalty,
         }
     }
@@ -136,10 +184,11 @@ impl Automaton {
             ("CHANNELS", self.channels as f64),
             ("PERCEPTION", self.perception as f64),
             ("GATES", self.gates as f64),
-            ("VALUES", self.values() as f64),
             ("ZERO", flag(self.boundary == BoundaryCondition::Zero)),
             ("FIRES", flag(io.extent.fires)),
             ("PRICE", self.price),
+            ("SLICE", GATE_SLICE as f64),
+            ("ZEROS", self.zeros as f64),
         ];
         let sizes = [
             ("cells", io.samples),

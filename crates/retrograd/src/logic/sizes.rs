@@ -29,6 +29,11 @@ pub(super) fn sizes() -> Vec<Stretch> {
         .axis("width", 5, [lanes, block.times(16).over(4)])
         .axis("gates", 6, gates)
         .axis("steps", 2, [block]);
+    #[cfg(feature = "gpu")]
+    let stretch = {
+        let slice = cut(super::gpu::CUTS, "GATE_SLICE");
+        stretch.on_device("gates", [slice.less(OTHERS).over(2)])
+    };
     vec![stretch]
 }
 

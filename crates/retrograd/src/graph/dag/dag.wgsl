@@ -1,6 +1,8 @@
 // Networks on a directed acyclic graph; the mathematics is in mod.rs. Places are nodes in the order of
 // their levels; of a place the samples lie side by side. Activations are those of layers.
 
+override SIDE: u32 = 64u;  // samples side by side in a workgroup of sums: a power of two, at most 64
+
 struct Sizes {
     samples: u32,
     first: u32,      // places of this kernel: from one,
@@ -16,15 +18,68 @@ struct Sizes {
     output: u32,     // the output that every place is;
     sources: u32,    // and the ends of every edge
     targets: u32,
+    longest: u32,    // the most neighbours of a place of this kernel
 }
 @group(0) @binding(0) var<uniform> sizes: Sizes;
 
 @group(0) @binding(1) var<storage, read> graph: array<u32>;
 
+// Edges of a workgroup's places, as many of each as it has samples side by side: the neighbour's values and
+// the weight.
+var<workgroup> neighbours: array<u32, 64>;
+var<workgroup> weights: array<f32, 64>;
+
+// Where a place's edges begin and end, and a word of its own.
+var<workgroup> heads: array<vec3<u32>, 64>;
+
+// A place and a sample of an invocation, and the place's edges and word.
+struct Own {
+    place: u32,
+    sample: u32,
+    start: u32,
+    end: u32,
+    word: u32,
+    exists: bool,
+}
+
+fn own(number: u32, lane: u32, words: u32) -> Own {
+    let blocks = (sizes.samples + SIDE - 1u) / SIDE;
+    let place = number / blocks * (64u / SIDE) + lane / SIDE;
+    let sample = number % blocks * SIDE + lane % SIDE;
+    let v = sizes.first + place;
+    if (lane % SIDE == 0u && place < sizes.count) {
+        heads[lane] = vec3<u32>(
+            graph[sizes.start + v],
+            graph[sizes.start + v + 1u],
+            graph[words + v],
+        );
+    }
+    workgroupBarrier();
+    let head = heads[lane / SIDE * SIDE];
+    return Own(v, sample, head.x, head.y, head.z, place < sizes.count && sample < sizes.samples);
+}
+
 // dag_sum: u of a place and a sample.
 @group(0) @binding(2) var<storage, read> params: array<real>;
 @group(0) @binding(3) var<storage, read> a: array<real>;
 @group(0) @binding(4) var<storage, read_write> u: array<real>;
+
+// The edges from a number of them on.
+fn bring_edges(lane: u32, mine: Own, first: u32) {
+    workgroupBarrier();
+    let p = mine.start + first + lane % SIDE;
+    if (mine.place < sizes.first + sizes.count && p < mine.end) {
+        neighbours[lane] = graph[sizes.neighbour + p] * sizes.samples;
+        weights[lane] = f32(params[sizes.weight + graph[sizes.edge + p]]);
+    }
+    workgroupBarrier();
+}
+
+// How many of those there are for an invocation that has a sample.
+fn edges_left(mine: Own, first: u32) -> u32 {
+    let all = select(0u, mine.end - mine.start, mine.exists);
+    return min(SIDE, all - min(first, all));
+}
 
 @compute @workgroup_size(64)
 fn dag_sum(
@@ -32,19 +87,22 @@ fn dag_sum(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let index = group_number(group, groups) * 64u + lane;
-    if (index >= sizes.count * sizes.samples) {
-        return;
+    let mine = own(group_number(group, groups), lane, sizes.own);
+    var sum = 0.0;
+    if (mine.exists) {
+        sum = f32(params[sizes.bias + mine.word]);
     }
-    let v = sizes.first + index / sizes.samples;
-    let b = index % sizes.samples;
-    var sum = f32(params[sizes.bias + graph[sizes.own + v]]);
-    let end = graph[sizes.start + v + 1u];
-    for (var p = graph[sizes.start + v]; p < end; p++) {
-        let w = params[sizes.weight + graph[sizes.edge + p]];
-        sum += f32(w * a[graph[sizes.neighbour + p] * sizes.samples + b]);
+    for (var first = 0u; first < sizes.longest; first += SIDE) {
+        bring_edges(lane, mine, first);
+        let count = edges_left(mine, first);
+        for (var n = 0u; n < count; n++) {
+            let edge = lane / SIDE * SIDE + n;
+            sum += weights[edge] * f32(a[neighbours[edge] + mine.sample]);
+        }
     }
-    u[v * sizes.samples + b] = real(sum);
+    if (mine.exists) {
+        u[mine.place * sizes.samples + mine.sample] = real(sum);
+    }
 }
 
 // dag_back: the gradient of a place's value, from the output that it may be and its out-edges.
@@ -58,23 +116,22 @@ fn dag_back(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let index = group_number(group, groups) * 64u + lane;
-    if (index >= sizes.count * sizes.samples) {
-        return;
-    }
-    let v = sizes.first + index / sizes.samples;
-    let b = index % sizes.samples;
+    let mine = own(group_number(group, groups), lane, sizes.output);
     var sum = 0.0;
-    let output = graph[sizes.output + v];
-    if (output != 0xffffffffu) {
-        sum = f32(d_y[b * sizes.outputs + output]);
+    if (mine.exists && mine.word != 0xffffffffu) {
+        sum = f32(d_y[mine.sample * sizes.outputs + mine.word]);
     }
-    let end = graph[sizes.start + v + 1u];
-    for (var q = graph[sizes.start + v]; q < end; q++) {
-        let w = params[sizes.weight + graph[sizes.edge + q]];
-        sum += f32(w * d_u[graph[sizes.neighbour + q] * sizes.samples + b]);
+    for (var first = 0u; first < sizes.longest; first += SIDE) {
+        bring_edges(lane, mine, first);
+        let count = edges_left(mine, first);
+        for (var n = 0u; n < count; n++) {
+            let edge = lane / SIDE * SIDE + n;
+            sum += weights[edge] * f32(d_u[neighbours[edge] + mine.sample]);
+        }
     }
-    d_a[v * sizes.samples + b] = real(sum);
+    if (mine.exists) {
+        d_a[mine.place * sizes.samples + mine.sample] = real(sum);
+    }
 }
 
 // The gradients of the weights, then of the biases: an invocation owns one. Samples are added in

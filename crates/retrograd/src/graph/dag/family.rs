@@ -44,6 +44,8 @@ fn sizes() -> Vec<Stretch> {
         .axis("samples", 5, samples)
         .axis("inputs", 3, [own("PIECE").over(4)])
         .axis("hidden nodes", 4, hidden);
+    #[cfg(feature = "gpu")]
+    let stretch = stretch.on_device("samples", [cut(super::gpu::CUTS, "SIDE")]);
     vec![stretch]
 }
 

@@ -34,7 +34,16 @@ struct Dag {
     own: usize,
     output: usize,
     ends: [usize; 2],
+    /// Neighbours of every place, by rows and by columns.
+    degrees: [Vec<usize>; 2],
 }
+
+/// Samples that lie side by side in a workgroup of sums.
+const SIDE: usize = 64;
+crate::cuts::cuts!(SIDE);
+
+/// A kernel, how many workgroups it has, and how many neighbours at most a place has that it is for.
+type Kind = (&'static str, usize, usize);
 
 impl Dag {
     fn of(dag: &DagNN) -> Self {
@@ -89,6 +98,7 @@ impl Dag {
             own: put(&own),
             output: put(&output),
             ends: [put(&sources), put(&dag.target)],
+            degrees: [rows, columns].map(|side| (0..nodes).map(|v| side.range(v).len()).collect()),
             words,
         }
     }
@@ -97,7 +107,7 @@ impl Dag {
         &self,
         recording: &mut Recording,
         io: &Io<'_>,
-        (entry, invocations): (&'static str, usize),
+        (entry, workgroups, longest): Kind,
         [first, count]: [usize; 2],
         side: [usize; 3],
         buffers: &[&Part],
@@ -117,16 +127,38 @@ impl Dag {
             ("output", self.output),
             ("sources", self.ends[0]),
             ("targets", self.ends[1]),
+            ("longest", longest),
         ];
-        io.run(
-            recording,
-            (&DAG, entry),
-            &[],
-            &sizes,
-            buffers,
-            groups(invocations),
+        let side = match longest {
+            0 => Vec::new(),
+            _ => vec![("SIDE", side_by_side(io.samples) as f64)],
+        };
+        io.run(recording, (&DAG, entry), &side, &sizes, buffers, workgroups)
+    }
+
+    /// A kernel of sums over the neighbours of some places, by rows or by columns.
+    fn sums(
+        &self,
+        entry: &'static str,
+        [first, count]: [usize; 2],
+        by: usize,
+        samples: usize,
+    ) -> Kind {
+        let side = side_by_side(samples);
+        let longest = self.degrees[by][first..first + count].iter().max();
+        // Its constants are set where there is at least one.
+        let longest = longest.map_or(1, |&most| most.max(1));
+        (
+            entry,
+            count.div_ceil(64 / side) * samples.div_ceil(side),
+            longest,
         )
     }
+}
+
+/// As many samples as there are, rounded up to a power of two.
+fn side_by_side(samples: usize) -> usize {
+    samples.next_power_of_two().min(SIDE)
 }
 
 impl Describe for Dag {
@@ -168,17 +200,17 @@ impl Record for Dag {
     fn forward(&self, recording: &mut Recording, io: &Io<'_>) -> Result<()> {
         let samples = io.samples;
         let [u, a] = [U, A].map(|i| &io.saved[i]);
-        let inputs = ("dag_inputs", self.inputs * samples);
+        let inputs = ("dag_inputs", groups(self.inputs * samples), 0);
         self.run(recording, io, inputs, [0, 0], self.rows, &[io.x, a])?;
         for &(first, count, activation) in &self.runs {
-            let sum = ("dag_sum", count * samples);
+            let sum = self.sums("dag_sum", [first, count], 0, samples);
             let buffers = [io.fixed, io.params, a, u];
             self.run(recording, io, sum, [first, count], self.rows, &buffers)?;
             let span = [first * samples, count * samples];
             activation.record_span(recording, io, span, [u, a])?;
         }
         let places = [self.inputs, self.nodes - self.inputs];
-        let outputs = ("dag_outputs", places[1] * samples);
+        let outputs = ("dag_outputs", groups(places[1] * samples), 0);
         self.run(
             recording,
             io,
@@ -199,7 +231,7 @@ impl Record for Dag {
         let samples = io.samples;
         let [u, a, d_a, d_u] = [U, A, D_A, D_U].map(|i| &io.saved[i]);
         let back = |recording: &mut Recording, span: [usize; 2]| {
-            let kernel = ("dag_back", span[1] * samples);
+            let kernel = self.sums("dag_back", span, 1, samples);
             let buffers = [io.fixed, io.params, d_y, d_u, d_a];
             self.run(recording, io, kernel, span, self.columns, &buffers)
         };
@@ -209,7 +241,7 @@ impl Record for Dag {
             activation.record_span_back(recording, io, span, [u, a, d_a, d_u])?;
         }
         if io.trained[WEIGHT] {
-            let kernel = ("dag_weights", self.edges);
+            let kernel = ("dag_weights", groups(self.edges), 0);
             let buffers = [io.fixed, a, d_u, io.grads];
             self.run(recording, io, kernel, [0, self.edges], self.rows, &buffers)?;
         }
@@ -219,7 +251,7 @@ impl Record for Dag {
             self.run(
                 recording,
                 io,
-                ("dag_biases", places[1]),
+                ("dag_biases", groups(places[1]), 0),
                 places,
                 self.rows,
                 &buffers,
@@ -228,7 +260,7 @@ impl Record for Dag {
         match d_x {
             Some(d_x) => {
                 back(recording, [0, self.inputs])?;
-                let kernel = ("dag_d_inputs", self.inputs * samples);
+                let kernel = ("dag_d_inputs", groups(self.inputs * samples), 0);
                 self.run(recording, io, kernel, [0, 0], self.rows, &[d_a, d_x])
             }
             None => Ok(()),

@@ -11,6 +11,8 @@
 //! - `d_x̄[n,i, s·r + d·u, s·c + d·v] += W[o,i,u,v] · d_y[n,o,r,c]`, and d_x is the adjoint of the
 //!   padding applied to d_x̄: cut off for zeros, added back to the mirrored pixel for `reflect`.
 
+#[cfg(feature = "gpu")]
+pub(crate) mod blocks;
 pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
 pub(crate) mod gpu;

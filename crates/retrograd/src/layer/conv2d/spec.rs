@@ -154,6 +154,13 @@ fn sizes() -> Vec<Stretch> {
                 tile("MAX_COLUMNS"),
             ],
         );
+    #[cfg(feature = "gpu")]
+    let plain = {
+        let block = |name| cut(super::blocks::CUTS, name);
+        (plain.on_device("outputs", [block("FOUR"), block("OWN")]))
+            .on_device("height", [block("TILE")])
+            .on_device("width", [block("OWN"), block("TILE")])
+    };
     let strided = Stretch::network("conv2d strided", |n| {
         sized(n, r#""kernel":3,"stride":2,"padding":1"#)
     })

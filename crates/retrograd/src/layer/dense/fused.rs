@@ -1,12 +1,13 @@
-//! Backward in one kernel (fused.wgsl), or in kernels of their own (dense.wgsl): how many numbers each form
-//! reads and writes in storage buffers, and the recording of the first.
+//! Backward in one kernel (fused.wgsl): how many numbers it reads and writes in storage buffers, and its
+//! recording.
 
 use super::Dense;
 use super::gpu::FUSED;
+use super::map::Trained;
 use crate::Result;
 use crate::cuts::cuts;
 use crate::gpu::form::{self, Numbers, row_pieces};
-use crate::gpu::layer::{Io, groups};
+use crate::gpu::layer::Io;
 use crate::gpu::recording::{Part, Recording};
 
 /// Inputs and outputs of a workgroup's tile of W, and rows of its tiles of x and d_y.
@@ -21,8 +22,7 @@ cuts!(INPUTS, OUTPUTS, ROWS, PIECE);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub rows: usize,
-    pub weight: bool,
-    pub bias: bool,
+    pub trained: Trained,
     pub input: bool,
 }
 
@@ -34,34 +34,14 @@ impl Dense {
 
     /// The trained ones.
     fn trained(&self, wanted: Wanted) -> usize {
-        let weights = self.inputs * usize::from(wanted.weight);
-        self.outputs * (weights + usize::from(wanted.bias && self.bias))
+        let weights = self.inputs * usize::from(wanted.trained.weight);
+        self.outputs * (weights + usize::from(wanted.trained.bias))
     }
 
     /// The length of the pieces' sums, where there is more than one piece.
     pub(super) fn partial_sums(&self, rows: usize) -> Option<usize> {
         let (_, pieces) = row_pieces(rows);
         (pieces > 1).then_some(pieces * self.parameters())
-    }
-
-    /// A kernel for the parameters and one for x: tiles of 4 × 4 results, of which an invocation reads
-    /// 8 numbers for every row, or output, also past the last.
-    pub(super) fn separate_numbers(&self, wanted: Wanted) -> Numbers {
-        let Dense {
-            inputs, outputs, ..
-        } = *self;
-        let mut numbers = Numbers::default();
-        if wanted.weight || wanted.bias {
-            let columns = inputs + usize::from(self.bias);
-            let tiles = columns.div_ceil(4) * outputs.div_ceil(4);
-            numbers.reals += (tiles * wanted.rows * 8) as u64;
-            numbers.floats += self.trained(wanted) as u64;
-        }
-        if wanted.input {
-            let tiles = wanted.rows.div_ceil(4) * inputs.div_ceil(4);
-            numbers.reals += (tiles * outputs * 8 + wanted.rows * inputs) as u64;
-        }
-        numbers
     }
 
     /// x once for every block of outputs, d_y once for every block of inputs, W once for every piece of
@@ -71,7 +51,7 @@ impl Dense {
         let (_, pieces) = row_pieces(rows);
         let (input_blocks, output_blocks) = (inputs.div_ceil(INPUTS), outputs.div_ceil(OUTPUTS));
         let mut reals = input_blocks * rows * outputs;
-        if wanted.weight {
+        if wanted.trained.weight {
             reals += output_blocks * rows * inputs;
         }
         if wanted.input {
@@ -110,8 +90,8 @@ impl Dense {
             ("d_weight", d_weight),
             ("d_bias", d_bias),
             ("piece_step", self.parameters()),
-            ("trains_weight", wanted.weight.into()),
-            ("trains_bias", wanted.bias.into()),
+            ("trains_weight", wanted.trained.weight.into()),
+            ("trains_bias", wanted.trained.bias.into()),
             ("wants_input", wanted.input.into()),
         ];
         let sums = if stays { io.grads } else { &io.saved[0] };
@@ -124,17 +104,13 @@ impl Dense {
             &[io.x, d_y, io.params, sums, d_x.unwrap_or(io.y)],
             self.inputs.div_ceil(INPUTS) * pieces,
         )?;
-        if stays || !(wanted.weight || wanted.bias) {
-            return Ok(());
+        match stays {
+            true => Ok(()),
+            false => {
+                let pieces = (sums, pieces, self.parameters());
+                (self.map(io)).add_pieces(recording, io, pieces, wanted.trained)
+            }
         }
-        io.run(
-            recording,
-            (&FUSED, "dense_add_pieces"),
-            &self.constants(),
-            &sizes,
-            &[sums, io.grads],
-            groups(self.parameters()),
-        )
     }
 }
 
@@ -143,6 +119,7 @@ mod tests {
     use super::*;
     use crate::gpu::form::counted_backward;
     use crate::gpu::{BackwardForm, Choice, Gpu};
+    use crate::layer::dense::map::Map;
 
     fn layer(inputs: usize, outputs: usize, bias: bool) -> Dense {
         Dense {
@@ -163,6 +140,7 @@ mod tests {
             (5, 3, 2, false),
             (17, 33, 65, true),
             (300, 6, 130, true),
+            (130, 130, 130, true),
         ] {
             let layers = format!(
                 r#"[{{"kind":"dense","out":{inputs},"bias":false}},{{"kind":"dense","out":{outputs},"bias":{bias}}}]"#
@@ -172,17 +150,28 @@ mod tests {
                     0 => layer(3, inputs, false),
                     _ => layer(inputs, outputs, bias),
                 };
-                let wanted = Wanted {
-                    rows,
+                let trained = Trained {
                     weight: true,
                     bias: own.bias,
+                };
+                let wanted = Wanted {
+                    rows,
+                    trained,
                     input: wants_input,
                 };
+                let map = Map {
+                    inputs: own.inputs,
+                    outputs: own.outputs,
+                    by_input: false,
+                    weight: 0,
+                    bias: 0,
+                };
+                let separate = map.backward_numbers(rows, trained, wants_input, false);
                 for (form, numbers) in [
-                    (BackwardForm::Separate, own.separate_numbers(wanted)),
+                    (BackwardForm::Separate, separate),
                     (BackwardForm::Fused, own.fused_numbers(wanted)),
                 ] {
-                    let label = format!("{at}.dense dense_");
+                    let label = format!("{at}.dense ");
                     let counted = counted_backward(&gpu, (&layers, 3, rows), form, &label);
                     assert_eq!(
                         counted,

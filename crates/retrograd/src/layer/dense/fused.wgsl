@@ -5,7 +5,7 @@
 // for each through its rows in tiles of 16: x, d_y and W come into workgroup memory, and both products
 // are made of what is there. A lane owns an output's weights of the 32 inputs, and 8 inputs of a row.
 // Rows are added in runs of 64, runs in their order; with several pieces every piece leaves its sums in
-// a place of its own, and dense_add_pieces adds those in their order.
+// a place of its own, and product_add_pieces adds those in their order.
 
 override INPUTS: u32 = 3u;
 override OUTPUTS: u32 = 2u;
@@ -38,6 +38,31 @@ struct Sizes {
 var<workgroup> w_tile: array<vec4<f32>, 512>;   // 64 outputs x 32 inputs
 var<workgroup> x_tile: array<vec4<f32>, 128>;   // 16 rows x 32 inputs
 var<workgroup> d_tile: array<f32, 1024>;        // 16 rows x 64 outputs
+
+// 32 of a lane's sums.
+struct Sums {
+    n0: vec4<f32>,
+    n1: vec4<f32>,
+    n2: vec4<f32>,
+    n3: vec4<f32>,
+    n4: vec4<f32>,
+    n5: vec4<f32>,
+    n6: vec4<f32>,
+    n7: vec4<f32>,
+}
+
+fn sum_of(s: Sums, t: Sums) -> Sums {
+    return Sums(
+        s.n0 + t.n0,
+        s.n1 + t.n1,
+        s.n2 + t.n2,
+        s.n3 + t.n3,
+        s.n4 + t.n4,
+        s.n5 + t.n5,
+        s.n6 + t.n6,
+        s.n7 + t.n7,
+    );
+}
 
 fn weight_at(o: u32, i: u32) -> f32 {
     if (o >= OUTPUTS || i >= INPUTS) {
@@ -119,10 +144,23 @@ fn input_gradient(lane: u32, row: u32, end: u32, output: u32, input: u32) {
         b += d * w_tile[o * 8u + column + 1u];
     }
     let i = input + column * 4u;
-    for (var n = 0u; n < 4u; n++) {
-        store_d_x(row + r, end, i + n, output == 0u, a[n]);
-        store_d_x(row + r, end, i + 4u + n, output == 0u, b[n]);
-    }
+    let is_first = output == 0u;
+    store_d_x(row + r, end, i, is_first, a.x);
+    store_d_x(row + r, end, i + 1u, is_first, a.y);
+    store_d_x(row + r, end, i + 2u, is_first, a.z);
+    store_d_x(row + r, end, i + 3u, is_first, a.w);
+    store_d_x(row + r, end, i + 4u, is_first, b.x);
+    store_d_x(row + r, end, i + 5u, is_first, b.y);
+    store_d_x(row + r, end, i + 6u, is_first, b.z);
+    store_d_x(row + r, end, i + 7u, is_first, b.w);
+}
+
+// An output's gradients of four inputs.
+fn keep_weights(at: u32, i: u32, value: vec4<f32>) {
+    if (i < INPUTS) { d_params[at + i * IN_STEP] = value.x; }
+    if (i + 1u < INPUTS) { d_params[at + (i + 1u) * IN_STEP] = value.y; }
+    if (i + 2u < INPUTS) { d_params[at + (i + 2u) * IN_STEP] = value.z; }
+    if (i + 3u < INPUTS) { d_params[at + (i + 3u) * IN_STEP] = value.w; }
 }
 
 @compute @workgroup_size(64)
@@ -140,17 +178,15 @@ fn dense_backward(
     }
     let first = piece * sizes.piece;
     let last = min(first + sizes.piece, sizes.rows);
-    // Of x, in vec4s; none where W isn't trained.
-    let columns = select(0u, min(8u, (INPUTS - input + 3u) / 4u), sizes.trains_weight == 1u);
     for (var output = 0u; output < OUTPUTS; output += 64u) {
         workgroupBarrier();
         if (sizes.wants_input == 1u) {
             bring_weights(lane, output, input);
         }
-        var total = array<vec4<f32>, 8>();
+        var total = Sums();
         var total_bias = 0.0;
         for (var run = first; run < last; run += 64u) {
-            var sum = array<vec4<f32>, 8>();
+            var sum = Sums();
             var bias = 0.0;
             let end = min(run + 64u, last);
             for (var row = run; row < end; row += 16u) {
@@ -160,58 +196,36 @@ fn dense_backward(
                 for (var r = 0u; r < 16u; r++) {
                     let d = d_tile[r * 64u + lane];
                     bias += d;
-                    for (var n = 0u; n < columns; n++) {
-                        sum[n] += d * x_tile[r * 8u + n];
-                    }
+                    sum.n0 += d * x_tile[r * 8u];
+                    sum.n1 += d * x_tile[r * 8u + 1u];
+                    sum.n2 += d * x_tile[r * 8u + 2u];
+                    sum.n3 += d * x_tile[r * 8u + 3u];
+                    sum.n4 += d * x_tile[r * 8u + 4u];
+                    sum.n5 += d * x_tile[r * 8u + 5u];
+                    sum.n6 += d * x_tile[r * 8u + 6u];
+                    sum.n7 += d * x_tile[r * 8u + 7u];
                 }
                 if (sizes.wants_input == 1u) {
                     input_gradient(lane, row, end, output, input);
                 }
             }
             total_bias += bias;
-            for (var n = 0u; n < columns; n++) {
-                total[n] += sum[n];
-            }
+            total = sum_of(total, sum);
         }
         let o = output + lane;
         if (o < OUTPUTS && sizes.trains_weight == 1u) {
             let at = piece * sizes.piece_step + sizes.d_weight + o * OUT_STEP;
-            for (var n = 0u; n < 32u; n++) {
-                if (input + n < INPUTS) {
-                    d_params[at + (input + n) * IN_STEP] = total[n / 4u][n % 4u];
-                }
-            }
+            keep_weights(at, input, total.n0);
+            keep_weights(at, input + 4u, total.n1);
+            keep_weights(at, input + 8u, total.n2);
+            keep_weights(at, input + 12u, total.n3);
+            keep_weights(at, input + 16u, total.n4);
+            keep_weights(at, input + 20u, total.n5);
+            keep_weights(at, input + 24u, total.n6);
+            keep_weights(at, input + 28u, total.n7);
         }
         if (o < OUTPUTS && input == 0u && BIAS && sizes.trains_bias == 1u) {
             d_params[piece * sizes.piece_step + sizes.d_bias + o] = total_bias;
         }
     }
-}
-
-// dense_add_pieces
-@group(0) @binding(1) var<storage, read> partial_sums: array<f32>;
-@group(0) @binding(2) var<storage, read_write> d_params_out: array<f32>;
-
-// An invocation owns a parameter.
-@compute @workgroup_size(64)
-fn dense_add_pieces(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let index = group_number(group, groups) * 64u + lane;
-    let weights = INPUTS * OUTPUTS;
-    if (index >= sizes.piece_step) {
-        return;
-    }
-    let trains = select(sizes.trains_bias, sizes.trains_weight, index < weights);
-    if (trains == 0u) {
-        return;
-    }
-    var sum = 0.0;
-    for (var piece = 0u; piece < sizes.pieces; piece++) {
-        sum += partial_sums[piece * sizes.piece_step + index];
-    }
-    let to = select(sizes.bias + index - weights, sizes.weight + index, index < weights);
-    d_params_out[to] = sum;
 }

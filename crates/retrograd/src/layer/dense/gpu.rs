@@ -1,14 +1,14 @@
-//! The layer recorded for the GPU; the kernels are in dense.wgsl, and in fused.wgsl backward in one kernel.
+//! The layer recorded for the GPU: products of matrices, or backward in one kernel, which is in fused.wgsl.
 
 use super::Dense;
 use super::fused::Wanted;
+use super::map::{Also, Map, Trained};
 use crate::Result;
 use crate::gpu::kernels::Kernel;
-use crate::gpu::layer::{Io, Lengths, Record, flag, groups};
+use crate::gpu::layer::{Io, Lengths, Record, flag};
 use crate::gpu::recording::{Part, Recording};
-use crate::layer::graph::gpu::{Also, X};
+use crate::layer::graph::gpu::X;
 
-pub(crate) static DENSE: Kernel = Kernel::new("layer/dense/dense.wgsl", include_str!("dense.wgsl"));
 pub(crate) static FUSED: Kernel = Kernel::new("layer/dense/fused.wgsl", include_str!("fused.wgsl"));
 
 impl Dense {
@@ -21,6 +21,16 @@ impl Dense {
             ("IN_STEP", in_step as f64),
             ("BIAS", flag(self.bias)),
         ]
+    }
+
+    pub(super) fn map(&self, io: &Io<'_>) -> Map {
+        Map {
+            inputs: self.inputs,
+            outputs: self.outputs,
+            by_input: self.by_input,
+            weight: io.at(0),
+            bias: io.at(1),
+        }
     }
 }
 
@@ -45,14 +55,11 @@ impl Record for Dense {
             return linear.record_forward(recording, io, io.samples, X::of(io), io.y, also);
         }
         let rows = io.x_len / self.inputs;
-        io.run(
-            recording,
-            (&DENSE, "dense_forward"),
-            &self.constants(),
-            &[("rows", rows), ("weight", io.at(0)), ("bias", io.at(1))],
-            &[io.x, io.params, io.y],
-            groups(rows.div_ceil(4) * self.outputs.div_ceil(4)),
-        )
+        let also = Also {
+            bias: self.bias,
+            ..Also::default()
+        };
+        (self.map(io)).record_forward(recording, io, rows, (io.x, io.y), also)
     }
 
     fn backward(
@@ -74,44 +81,26 @@ impl Record for Dense {
             };
         }
         let rows = io.x_len / self.inputs;
-        let [weight, bias, ..] = io.trained;
+        let trained = Trained {
+            weight: io.trained[0],
+            bias: self.bias && io.trained[1],
+        };
         let wanted = Wanted {
             rows,
-            weight,
-            bias,
+            trained,
             input: d_x.is_some(),
         };
-        let (separate, fused) = (self.separate_numbers(wanted), self.fused_numbers(wanted));
-        if io.gpu.fuses(recording.is_half(), separate, fused) {
+        let half = recording.is_half();
+        let map = self.map(io);
+        let separate = map.backward_numbers(rows, trained, wanted.input, half);
+        if (io.gpu).fuses(half, separate, self.fused_numbers(wanted)) {
             return self.record_fused(recording, io, wanted, d_y, d_x);
         }
-        if weight || bias {
-            let columns = self.inputs + usize::from(self.bias);
-            io.run(
-                recording,
-                (&DENSE, "dense_backward_weight"),
-                &self.constants(),
-                &[
-                    ("rows", rows),
-                    ("weight", io.at(0)),
-                    ("bias", io.at(1)),
-                    ("trains_weight", weight.into()),
-                    ("trains_bias", bias.into()),
-                ],
-                &[io.x, d_y, io.grads],
-                groups(columns.div_ceil(4) * self.outputs.div_ceil(4)),
-            )?;
+        let partial_sums = io.saved.first();
+        map.record_params(recording, io, rows, (io.x, d_y), trained, partial_sums)?;
+        match d_x {
+            Some(d_x) => map.record_input(recording, io, rows, (d_y, d_x), false),
+            None => Ok(()),
         }
-        if let Some(d_x) = d_x {
-            io.run(
-                recording,
-                (&DENSE, "dense_backward_input"),
-                &self.constants(),
-                &[("rows", rows), ("weight", io.at(0))],
-                &[d_y, io.params, d_x],
-                groups(rows.div_ceil(4) * self.inputs.div_ceil(4)),
-            )?;
-        }
-        Ok(())
     }
 }

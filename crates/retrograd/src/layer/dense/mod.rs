@@ -14,6 +14,8 @@ mod cpu;
 mod fused;
 #[cfg(feature = "gpu")]
 pub(crate) mod gpu;
+#[cfg(feature = "gpu")]
+pub(crate) mod map;
 mod onnx;
 mod reference;
 mod spec;

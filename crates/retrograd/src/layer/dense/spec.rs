@@ -60,6 +60,8 @@ fn sizes() -> Vec<Stretch> {
         [&[lanes], &sides[..], &work[..]].concat()
     };
     let of_bias = [cut(own, "RUN"), cut(own, "PARALLEL").over(8)];
+    #[cfg(feature = "gpu")]
+    let product = |name| cut(crate::gpu::product::CUTS, name);
     let zeroed = cut(pieces::CUTS, "PIECE");
     let make = |n: &[usize]| SizedNetwork {
         input: vec![n[1]],
@@ -82,9 +84,25 @@ fn sizes() -> Vec<Stretch> {
     #[cfg(feature = "gpu")]
     let dense = {
         let fused = |name| cut(super::fused::CUTS, name);
-        (dense.on_device("rows", [fused("ROWS"), fused("PIECE")]))
-            .on_device("inputs", [fused("INPUTS")])
+        (dense.on_device("rows", [fused("ROWS"), fused("PIECE"), product("TILE")]))
+            .on_device(
+                "inputs",
+                [fused("INPUTS"), product("SLICE"), product("RUN")],
+            )
             .on_device("outputs", [fused("OUTPUTS"), fused("OUTPUTS").times(2)])
     };
+    #[cfg(feature = "gpu")]
+    let wide = {
+        // Large enough on all sides for the products' wide tiles.
+        let wide = Stretch::network("dense, wide", make)
+            .axis("rows", 130, [])
+            .axis("inputs", 130, [])
+            .axis("outputs", 130, []);
+        let tile = [product("WIDE_TILE")];
+        (wide.on_device("rows", tile).on_device("inputs", tile)).on_device("outputs", tile)
+    };
+    #[cfg(feature = "gpu")]
+    return vec![dense, wide];
+    #[cfg(not(feature = "gpu"))]
     vec![dense]
 }

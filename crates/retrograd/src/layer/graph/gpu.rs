@@ -1,5 +1,5 @@
 //! What the graph layers share on a device: sums over neighbours and linear maps; the kernels are in
-//! gather.wgsl, sums.wgsl and the dense layer's file.
+//! gather.wgsl and sums.wgsl, maps are products of matrices.
 
 use crate::Result;
 use crate::gpu::kernels::{ELEMENTWISE, Kernel};
@@ -7,7 +7,8 @@ use crate::gpu::layer::{Io, flag, groups};
 use crate::gpu::recording::{Part, Recording};
 use crate::gpu::topology::PatternAt;
 use crate::graph::ops::Linear;
-use crate::layer::dense::gpu::DENSE;
+pub(crate) use crate::layer::dense::map::Also;
+use crate::layer::dense::map::{Map, Trained};
 
 pub(crate) static GATHER: Kernel =
     Kernel::new("layer/graph/gather.wgsl", include_str!("gather.wgsl"));
@@ -290,28 +291,15 @@ impl<'a> X<'a> {
     }
 }
 
-/// What a map's forward does beside multiplying.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Also {
-    pub bias: bool,
-    pub add: bool,
-    pub relu: bool,
-}
-
 impl Linear {
-    fn constants(&self, bias: bool, add: bool) -> [(&'static str, f64); 6] {
-        [
-            ("INPUTS", self.inputs as f64),
-            ("OUTPUTS", self.outputs as f64),
-            ("OUT_STEP", 1.0),
-            ("IN_STEP", self.outputs as f64),
-            ("BIAS", flag(bias)),
-            ("ADD", flag(add)),
-        ]
-    }
-
-    fn bias_at(&self, io: &Io<'_>) -> usize {
-        self.bias.map_or(0, |slot| io.at(slot))
+    fn map(&self, io: &Io<'_>) -> Map {
+        Map {
+            inputs: self.inputs,
+            outputs: self.outputs,
+            by_input: true,
+            weight: io.at(self.weight),
+            bias: self.bias.map_or(0, |slot| io.at(slot)),
+        }
     }
 
     /// y = x·W, with the bias where asked.
@@ -342,20 +330,11 @@ impl Linear {
                 )
             }
             X::Dense(x) => {
-                let mut constants = self.constants(bias.is_some(), also.add).to_vec();
-                constants.push(("RELU", flag(also.relu)));
-                io.run(
-                    recording,
-                    (&DENSE, "dense_forward"),
-                    &constants,
-                    &[
-                        ("rows", rows),
-                        ("weight", io.at(self.weight)),
-                        ("bias", self.bias_at(io)),
-                    ],
-                    &[x, io.params, y],
-                    groups(rows.div_ceil(4) * self.outputs.div_ceil(4)),
-                )
+                let also = Also {
+                    bias: bias.is_some(),
+                    ..also
+                };
+                (self.map(io)).record_forward(recording, io, rows, (x, y), also)
             }
         }
     }
@@ -384,24 +363,10 @@ impl Linear {
                     false => Ok(()),
                 }
             }
-            X::Dense(x) if weight || bias => {
-                let columns = self.inputs + usize::from(bias);
-                io.run(
-                    recording,
-                    (&DENSE, "dense_backward_weight"),
-                    &self.constants(bias, false),
-                    &[
-                        ("rows", rows),
-                        ("weight", io.at(self.weight)),
-                        ("bias", self.bias_at(io)),
-                        ("trains_weight", weight.into()),
-                        ("trains_bias", bias.into()),
-                    ],
-                    &[x, d_y, io.grads],
-                    groups(columns.div_ceil(4) * self.outputs.div_ceil(4)),
-                )
+            X::Dense(x) => {
+                let trained = Trained { weight, bias };
+                (self.map(io)).record_params(recording, io, rows, (x, d_y), trained, None)
             }
-            X::Dense(_) => Ok(()),
         }
     }
 
@@ -444,13 +409,6 @@ impl Linear {
                 (d_x, add),
             );
         }
-        io.run(
-            recording,
-            (&DENSE, "dense_backward_input"),
-            &self.constants(false, add),
-            &[("rows", rows), ("weight", io.at(self.weight))],
-            &[d_y, io.params, d_x],
-            groups(rows.div_ceil(4) * self.inputs.div_ceil(4)),
-        )
+        (self.map(io)).record_input(recording, io, rows, (d_y, d_x), add)
     }
 }

@@ -1,4 +1,4 @@
-//! Backward in one kernel (fused.wgsl), or in kernels of their own (kan.wgsl): how many numbers each form
+//! Backward in one kernel (fused.wgsl), or in products and a kernel of its own (input.rs): how many numbers each form
 //! reads and writes in storage buffers, and the recording of the first.
 
 use super::Kan;
@@ -6,7 +6,7 @@ use super::gpu::FUSED;
 use crate::Result;
 use crate::cuts::cuts;
 use crate::gpu::form::{self, Numbers, row_pieces};
-use crate::gpu::layer::{Io, groups};
+use crate::gpu::layer::Io;
 use crate::gpu::recording::{Part, Recording};
 use crate::layer::TENSORS;
 
@@ -29,7 +29,7 @@ pub(super) struct Wanted {
 
 impl Kan {
     /// The splines of an input, and its base.
-    fn features_of_input(&self) -> usize {
+    pub(super) fn features_of_input(&self) -> usize {
         self.bases() + self.has_base()
     }
 
@@ -38,7 +38,7 @@ impl Kan {
         (FEATURES / self.features_of_input()).max(1)
     }
 
-    fn parameters(&self) -> usize {
+    pub(super) fn parameters(&self) -> usize {
         self.features() * self.outputs
     }
 
@@ -56,26 +56,16 @@ impl Kan {
         (pieces > 1).then_some(pieces * self.parameters())
     }
 
-    /// A kernel for every run of trained features, in tiles of 8 × 8 results, whose sums over 64 rows are
-    /// added in memory; and one for x, an invocation for 8 rows of an input.
-    pub(super) fn separate_numbers(&self, wanted: Wanted) -> Numbers {
-        let (rows, outputs) = (wanted.rows, self.outputs);
+    /// A product for every run of trained features, and a kernel for x.
+    pub(super) fn separate_numbers(&self, wanted: Wanted, half: bool) -> Numbers {
+        let rows = wanted.rows;
         let mut numbers = Numbers::default();
-        for [first, end] in self.trained_features(wanted.trained) {
-            let tiles = (end.div_ceil(8) - first / 8) * outputs.div_ceil(8);
-            numbers.reals += (tiles * rows * 16) as u64;
-            numbers.floats += (2 * rows.div_ceil(64) * (end - first) * outputs) as u64;
+        for run in self.trained_features(wanted.trained) {
+            let shape = self.weights_shape(rows, run);
+            numbers += shape.numbers(shape.tiling(half));
         }
         if wanted.input {
-            // Runs of 8 splines; the second four only where there are any, the base with the first.
-            let runs = self.bases().div_ceil(8);
-            let seconds = runs - usize::from((1..=4).contains(&(self.bases() % 8)));
-            let base = self.has_base();
-            let of_output = 12 * runs + 4 * seconds + base;
-            let of_slopes = 32 * runs + 32 * seconds + 8 * base;
-            let invocations = self.inputs * rows.div_ceil(8);
-            let read = invocations * (outputs * of_output + of_slopes);
-            numbers.reals += (read + rows * self.inputs) as u64;
+            numbers += self.input_numbers(rows, half);
         }
         numbers
     }
@@ -145,17 +135,13 @@ impl Kan {
             &[phi, slopes, io.params, d_y, sums, d_x.unwrap_or(io.y)],
             self.inputs.div_ceil(owned) * pieces,
         )?;
-        if stays || !(splines || base || bias) {
+        if stays {
             return Ok(());
         }
-        io.run(
-            recording,
-            (&FUSED, "kan_add_pieces"),
-            &constants,
-            &sizes,
-            &[sums, io.grads],
-            groups(self.parameters()),
-        )
+        for run in self.trained_features(wanted.trained) {
+            self.add_pieces(recording, io, pieces, run)?;
+        }
+        Ok(())
     }
 }
 
@@ -199,10 +185,10 @@ mod tests {
                 input: true,
             };
             for (form, numbers) in [
-                (BackwardForm::Separate, own.separate_numbers(wanted)),
+                (BackwardForm::Separate, own.separate_numbers(wanted, false)),
                 (BackwardForm::Fused, own.fused_numbers(wanted)),
             ] {
-                let label = "1.kan kan_";
+                let label = "1.kan ";
                 let counted = counted_backward(&gpu, (&layers, 3, rows), form, label);
                 assert_eq!(counted, numbers.bytes(false), "{form:?} {layers} {rows}");
             }

@@ -6,7 +6,7 @@
 // tiles of 8: features, d_y and weights come into workgroup memory, and both products are made of what
 // is there. A lane owns an output's weights of the 32 features, and 4 features of a row, whose share of
 // d_x is their slopes times d_y W^T. Rows are added in runs of 64, runs in their order; with several
-// pieces every piece leaves its sums in a place of its own, and kan_add_pieces adds those in their order.
+// pieces every piece leaves its sums in a place of its own, and product_add_pieces adds those in their order.
 
 override INPUTS: u32 = 2u;
 override OUTPUTS: u32 = 3u;
@@ -42,6 +42,31 @@ var<workgroup> w_tile: array<vec4<f32>, 512>;     // 64 outputs x 32 features
 var<workgroup> phi_tile: array<vec4<f32>, 64>;    // 8 rows x 32 features
 var<workgroup> d_tile: array<f32, 512>;           // 8 rows x 64 outputs
 var<workgroup> share_tile: array<f32, 256>;       // 8 rows x 32 features
+
+// 32 of a lane's sums.
+struct Sums {
+    n0: vec4<f32>,
+    n1: vec4<f32>,
+    n2: vec4<f32>,
+    n3: vec4<f32>,
+    n4: vec4<f32>,
+    n5: vec4<f32>,
+    n6: vec4<f32>,
+    n7: vec4<f32>,
+}
+
+fn sum_of(s: Sums, t: Sums) -> Sums {
+    return Sums(
+        s.n0 + t.n0,
+        s.n1 + t.n1,
+        s.n2 + t.n2,
+        s.n3 + t.n3,
+        s.n4 + t.n4,
+        s.n5 + t.n5,
+        s.n6 + t.n6,
+        s.n7 + t.n7,
+    );
+}
 
 // The workgroup's features are numbered input by input, an input's base behind its splines. Where one
 // lies among all: its row of W, its column of phi.
@@ -124,9 +149,10 @@ fn bring_shares(lane: u32, row: u32, last: u32, input: u32, feature: u32, end: u
         sum += d_tile[r * 64u + o] * w_tile[o * 8u + column];
     }
     let f = feature + column * 4u;
-    for (var n = 0u; n < 4u; n++) {
-        share_tile[lane * 4u + n] = sum[n] * slope_at(row + r, last, input, f + n, end);
-    }
+    share_tile[lane * 4u] = sum.x * slope_at(row + r, last, input, f, end);
+    share_tile[lane * 4u + 1u] = sum.y * slope_at(row + r, last, input, f + 1u, end);
+    share_tile[lane * 4u + 2u] = sum.z * slope_at(row + r, last, input, f + 2u, end);
+    share_tile[lane * 4u + 3u] = sum.w * slope_at(row + r, last, input, f + 3u, end);
 }
 
 // d_x of the tile's rows and inputs from one block of features and outputs; later blocks add to it.
@@ -149,6 +175,20 @@ fn add_shares(lane: u32, row: u32, last: u32, input: u32, width: u32, is_first: 
         }
         d_x[at] = real(sum);
     }
+}
+
+fn keep_weight(to: u32, input: u32, feature: u32, end: u32, value: f32) {
+    if (feature < end && is_trained(feature)) {
+        d_params[to + place_of(input, feature) * OUTPUTS] = value;
+    }
+}
+
+// An output's gradients of four features.
+fn keep_weights(to: u32, input: u32, feature: u32, end: u32, value: vec4<f32>) {
+    keep_weight(to, input, feature, end, value.x);
+    keep_weight(to, input, feature + 1u, end, value.y);
+    keep_weight(to, input, feature + 2u, end, value.z);
+    keep_weight(to, input, feature + 3u, end, value.w);
 }
 
 @compute @workgroup_size(64)
@@ -176,10 +216,10 @@ fn kan_backward(
             if (sizes.wants_input == 1u) {
                 bring_weights(lane, input, feature, end, output);
             }
-            var total = array<vec4<f32>, 8>();
+            var total = Sums();
             var total_bias = 0.0;
             for (var run = first; run < last; run += 64u) {
-                var sum = array<vec4<f32>, 8>();
+                var sum = Sums();
                 var bias = 0.0;
                 let run_end = min(run + 64u, last);
                 for (var row = run; row < run_end; row += 8u) {
@@ -189,9 +229,14 @@ fn kan_backward(
                     for (var r = 0u; r < 8u; r++) {
                         let d = d_tile[r * 64u + lane];
                         bias += d;
-                        for (var n = 0u; n < 8u; n++) {
-                            sum[n] += d * phi_tile[r * 8u + n];
-                        }
+                        sum.n0 += d * phi_tile[r * 8u];
+                        sum.n1 += d * phi_tile[r * 8u + 1u];
+                        sum.n2 += d * phi_tile[r * 8u + 2u];
+                        sum.n3 += d * phi_tile[r * 8u + 3u];
+                        sum.n4 += d * phi_tile[r * 8u + 4u];
+                        sum.n5 += d * phi_tile[r * 8u + 5u];
+                        sum.n6 += d * phi_tile[r * 8u + 6u];
+                        sum.n7 += d * phi_tile[r * 8u + 7u];
                     }
                     if (sizes.wants_input == 1u) {
                         bring_shares(lane, row, run_end, input, feature, end, output);
@@ -200,51 +245,22 @@ fn kan_backward(
                     }
                 }
                 total_bias += bias;
-                for (var n = 0u; n < 8u; n++) {
-                    total[n] += sum[n];
-                }
+                total = sum_of(total, sum);
             }
             let o = output + lane;
             if (o < OUTPUTS) {
-                for (var n = 0u; n < width; n++) {
-                    if (is_trained(feature + n)) {
-                        let f = place_of(input, feature + n);
-                        d_params[to + f * OUTPUTS + o] = total[n / 4u][n % 4u];
-                    }
-                }
+                keep_weights(to + o, input, feature, end, total.n0);
+                keep_weights(to + o, input, feature + 4u, end, total.n1);
+                keep_weights(to + o, input, feature + 8u, end, total.n2);
+                keep_weights(to + o, input, feature + 12u, end, total.n3);
+                keep_weights(to + o, input, feature + 16u, end, total.n4);
+                keep_weights(to + o, input, feature + 20u, end, total.n5);
+                keep_weights(to + o, input, feature + 24u, end, total.n6);
+                keep_weights(to + o, input, feature + 28u, end, total.n7);
                 if (feature == 0u && input == 0u && BIAS == 1u && sizes.trains_bias == 1u) {
                     d_params[to + INPUTS * (BASES + BASE) * OUTPUTS + o] = total_bias;
                 }
             }
         }
     }
-}
-
-// kan_add_pieces
-@group(0) @binding(1) var<storage, read> partial_sums: array<f32>;
-@group(0) @binding(2) var<storage, read_write> d_params_out: array<f32>;
-
-// An invocation owns a parameter.
-@compute @workgroup_size(64)
-fn kan_add_pieces(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let index = group_number(group, groups) * 64u + lane;
-    if (index >= sizes.piece_step) {
-        return;
-    }
-    let splines = INPUTS * BASES * OUTPUTS;
-    let with_base = INPUTS * (BASES + BASE) * OUTPUTS;
-    var trains = select(sizes.trains_bias, sizes.trains_base, index < with_base);
-    trains = select(trains, sizes.trains_splines, index < splines);
-    if (trains == 0u) {
-        return;
-    }
-    var sum = 0.0;
-    for (var piece = 0u; piece < sizes.pieces; piece++) {
-        sum += partial_sums[piece * sizes.piece_step + index];
-    }
-    d_params_out[sizes.weight + index] = sum;
 }

@@ -1,5 +1,5 @@
-//! The layer recorded for the GPU; the kernels are in kan.wgsl and penalty.wgsl, and in fused.wgsl backward
-//! in one kernel.
+//! The layer recorded for the GPU: products of matrices, and the kernels in kan.wgsl, in penalty.wgsl, and in
+//! fused.wgsl backward in one kernel.
 
 use super::Kan;
 use super::basis::round_up;
@@ -7,6 +7,7 @@ use super::fused::Wanted;
 use crate::Result;
 use crate::gpu::kernels::Kernel;
 use crate::gpu::layer::{Io, Lengths, Record, flag, groups};
+use crate::gpu::product::{Matrix, Product, Shape, add_pieces};
 use crate::gpu::recording::{Part, Recording};
 use crate::layer::TENSORS;
 use crate::network::{Base, Outside, Sparsity};
@@ -15,11 +16,6 @@ pub(crate) static KAN: Kernel = Kernel::new("layer/kan/kan.wgsl", include_str!("
 pub(crate) static FUSED: Kernel = Kernel::new("layer/kan/fused.wgsl", include_str!("fused.wgsl"));
 pub(crate) static PENALTY: Kernel =
     Kernel::new("layer/kan/penalty.wgsl", include_str!("penalty.wgsl"));
-
-/// Workgroups of 32 that own 8 × 8 results each.
-fn tiles(rows: usize, columns: usize) -> usize {
-    (rows.div_ceil(8) * columns.div_ceil(8)).div_ceil(32)
-}
 
 impl Kan {
     pub(super) fn has_base(&self) -> usize {
@@ -41,13 +37,79 @@ impl Kan {
             ("BASES", self.bases() as f64),
             ("BASE", self.has_base() as f64),
             ("BIAS", flag(self.bias)),
-            ("BLOCKS", self.outputs.div_ceil(8) as f64),
             ("FEATURES4", self.features().div_ceil(4) as f64),
             ("CLAMP", flag(self.outside == Outside::Clamp)),
             ("FREE", flag(self.free_knots.is_some())),
             ("LO", lo),
             ("INVERSE_STEP", self.grid as f64 / (hi - lo)),
         ]
+    }
+
+    /// The features, rows by features.
+    fn phi<'a>(&self, part: &'a Part) -> Matrix<'a> {
+        Matrix::rows(part, self.features().next_multiple_of(4))
+    }
+
+    /// d_W of a run of features is phi^T d_y.
+    pub(super) fn weights_shape(&self, rows: usize, [first, end]: [usize; 2]) -> Shape {
+        Shape {
+            rows: end - first,
+            columns: self.outputs,
+            inner: rows,
+            weights: true,
+            cuts: true,
+            ..Shape::default()
+        }
+    }
+
+    fn record_weights(
+        &self,
+        recording: &mut Recording,
+        io: &Io<'_>,
+        rows: usize,
+        run: [usize; 2],
+        d_y: &Part,
+    ) -> Result<()> {
+        let shape = self.weights_shape(rows, run);
+        let tiling = shape.tiling(recording.is_half());
+        let first = run[0] * self.outputs;
+        let (to, at) = match tiling.pieces() {
+            1 => (io.grads, io.at(0) + first),
+            _ => (&io.saved[2], first),
+        };
+        let phi = self.phi(&io.saved[0]).transposed();
+        let product = Product {
+            name: "backward_weight",
+            shape,
+            a: Matrix { at: run[0], ..phi },
+            b: Matrix::rows(d_y, self.outputs),
+            c: Matrix {
+                at,
+                ..Matrix::rows(to, self.outputs)
+            },
+            bias: 0,
+            sums: 0,
+            relu: false,
+        };
+        product.record(recording, io, tiling, self.parameters())?;
+        match tiling.pieces() {
+            1 => Ok(()),
+            pieces => self.add_pieces(recording, io, pieces, run),
+        }
+    }
+
+    /// Adds the pieces' gradients of a run of features.
+    pub(super) fn add_pieces(
+        &self,
+        recording: &mut Recording,
+        io: &Io<'_>,
+        pieces: usize,
+        run: [usize; 2],
+    ) -> Result<()> {
+        let [first, end] = run.map(|feature| feature * self.outputs);
+        let span = (true, first, io.at(0) + first, end - first);
+        let pieces = (&io.saved[2], pieces, self.parameters());
+        add_pieces(recording, io, pieces, &[span])
     }
 
     /// The runs of features whose weights are trained.
@@ -119,14 +181,26 @@ impl Record for Kan {
             &[io.x, io.fixed, phi, slopes],
             groups(io.x_len),
         )?;
-        io.run(
-            recording,
-            (&KAN, "kan_forward"),
-            &constants,
-            &[("rows", rows), ("weight", io.at(0))],
-            &[phi, io.params, io.y],
-            tiles(rows, self.outputs),
-        )
+        let shape = Shape {
+            rows,
+            columns: self.outputs,
+            inner: self.features(),
+            ..Shape::default()
+        };
+        let product = Product {
+            name: "forward",
+            shape,
+            a: self.phi(phi),
+            b: Matrix {
+                at: io.at(0),
+                ..Matrix::rows(io.params, self.outputs)
+            },
+            c: Matrix::rows(io.y, self.outputs),
+            bias: 0,
+            sums: 0,
+            relu: false,
+        };
+        product.record(recording, io, shape.tiling(recording.is_half()), 0)
     }
 
     fn backward(
@@ -136,43 +210,24 @@ impl Record for Kan {
         d_y: &Part,
         d_x: Option<&Part>,
     ) -> Result<()> {
-        let constants = self.constants();
         let rows = io.x_len / self.inputs;
         let wanted = Wanted {
             rows,
             trained: io.trained,
             input: d_x.is_some(),
         };
-        let (separate, fused) = (self.separate_numbers(wanted), self.fused_numbers(wanted));
-        if io.gpu.fuses(recording.is_half(), separate, fused) {
+        let half = recording.is_half();
+        let separate = self.separate_numbers(wanted, half);
+        if (io.gpu).fuses(half, separate, self.fused_numbers(wanted)) {
             return self.record_fused(recording, io, wanted, d_y, d_x);
         }
-        for [first, end] in self.trained_features(io.trained) {
-            io.run(
-                recording,
-                (&KAN, "kan_backward_weight"),
-                &constants,
-                &[
-                    ("rows", rows),
-                    ("weight", io.at(0)),
-                    ("first_feature", first),
-                    ("end_feature", end),
-                ],
-                &[&io.saved[0], d_y, io.grads],
-                tiles(end - first / 8 * 8, self.outputs),
-            )?;
+        for run in self.trained_features(io.trained) {
+            self.record_weights(recording, io, rows, run, d_y)?;
         }
-        if let Some(d_x) = d_x {
-            io.run(
-                recording,
-                (&KAN, "kan_backward_input"),
-                &constants,
-                &[("rows", rows), ("weight", io.at(0))],
-                &[&io.saved[1], io.params, d_y, d_x],
-                self.inputs.div_ceil(8) * rows.div_ceil(64),
-            )?;
+        match d_x {
+            Some(d_x) => self.record_input(recording, io, rows, (d_y, d_x)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn penalty(

@@ -62,6 +62,8 @@ pub(crate) mod frozen;
 mod fused;
 #[cfg(feature = "gpu")]
 pub(crate) mod gpu;
+#[cfg(feature = "gpu")]
+pub(crate) mod input;
 mod onnx;
 mod penalty;
 pub(crate) mod reference;

@@ -191,10 +191,21 @@ fn sizes() -> Vec<Stretch> {
         #[cfg(feature = "gpu")]
         let stretch = {
             let fused = |name| cut(super::fused::CUTS, name);
-            (stretch.on_device("rows", [fused("ROWS"), fused("PIECE")]))
+            let product = |name| cut(crate::gpu::product::CUTS, name);
+            let input = |name| cut(super::input::CUTS, name);
+            let rows = [
+                fused("ROWS"),
+                fused("PIECE"),
+                product("TILE"),
+                input("WIDE_TILE"),
+            ];
+            (stretch.on_device("rows", rows))
                 // Inputs that fill a block, and grids of more features than one.
-                .on_device("inputs", [fused("FEATURES").over(5 + degree)])
-                .on_device("outputs", [fused("OUTPUTS")])
+                .on_device(
+                    "inputs",
+                    [fused("FEATURES"), input("TILE")].map(|cut| cut.over(5 + degree)),
+                )
+                .on_device("outputs", [fused("OUTPUTS"), input("SLICE")])
                 .on_device("grid", [fused("FEATURES").less(degree + 1)])
         };
         stretch

@@ -23,6 +23,9 @@ pub(super) fn all() -> Vec<DeviceCheck> {
     all.push(check("kan with a penalty", || penalised(false)));
     all.push(check("kan with a penalty on zeros", || penalised(true)));
     all.push(check("steps with clipped elements", clipped_elements));
+    for &(name, layers, input, samples) in CONVOLUTIONS {
+        all.push(check(name, move || of_layers(name, layers, input, samples)));
+    }
     for &(name, layers, input, samples) in FOLDED {
         let make = move || of_layers(name, layers, input, samples);
         all.push(folded(name, make));
@@ -184,6 +187,34 @@ const CONV: (&[usize], &str) = (
     &[2, 5, 4],
     r#"[{"kind":"conv2d","out":3,"kernel":3,"padding":1},{"kind":"conv_transpose2d","out":2,"kernel":2,"stride":2}]"#,
 );
+
+/// Kernels that come to a tile place by place, and strides that leave pixels out.
+const CONVOLUTIONS: &[Layers] = &[
+    (
+        "conv2d of large kernels",
+        r#"[{"kind":"conv2d","out":3,"kernel":23,"padding":11},{"kind":"tanh"},{"kind":"conv2d","out":2,"kernel":24,"padding":11,"dilation":1}]"#,
+        &[2, 24, 25],
+        2,
+    ),
+    (
+        "conv2d of wide strides",
+        r#"[{"kind":"conv2d","out":5,"kernel":3,"stride":2,"padding":1,"dilation":2},{"kind":"tanh"},{"kind":"conv2d","out":6,"kernel":2,"stride":9,"padding":1}]"#,
+        &[2, 40, 43],
+        2,
+    ),
+    (
+        "conv_transpose2d of wide strides",
+        r#"[{"kind":"conv2d","out":5,"kernel":2},{"kind":"conv_transpose2d","out":6,"kernel":2,"stride":3},{"kind":"tanh"},{"kind":"conv_transpose2d","out":2,"kernel":5,"stride":11,"padding":1}]"#,
+        &[2, 4, 5],
+        2,
+    ),
+    (
+        "conv2d of several tiles, reflected",
+        r#"[{"kind":"conv2d","out":9,"kernel":3,"padding":1},{"kind":"tanh"},{"kind":"conv2d","out":3,"kernel":5,"padding":4,"padding_mode":"reflect","dilation":2}]"#,
+        &[2, 33, 35],
+        2,
+    ),
+];
 
 pub(super) fn one(name: &str, spec: OptimizerSpec) -> Vec<(String, BundleOptimizer)> {
     let optimizer = BundleOptimizer {

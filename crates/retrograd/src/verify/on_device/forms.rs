@@ -1,5 +1,5 @@
-//! Backward passes that have two forms, in the one that the plan doesn't take: kernels of their own for the
-//! gradients of parameters and of the input.
+//! Backward passes that have two forms, in either: kernels of their own for the gradients of parameters and of the
+//! input, and one kernel for both. The plan takes the one or the other by the shape.
 
 use std::sync::Arc;
 
@@ -19,22 +19,30 @@ const WITH_TWO: &[&str] = &[
     "device: many rows",
 ];
 
+/// What the forms are called before a check's name.
+const FORMS: [(BackwardForm, &str); 2] = [
+    (BackwardForm::Separate, "separate kernels"),
+    (BackwardForm::Fused, "one kernel"),
+];
+
 pub(super) fn all() -> Vec<DeviceCheck> {
-    let beside = cases::all().into_iter().chain(large::all());
-    let all = beside.chain(models(false));
-    all.filter(|check| WITH_TWO.iter().any(|name| check.name.starts_with(name)))
-        .map(separate)
-        .collect()
+    let in_form = |(form, words)| {
+        let beside = cases::all().into_iter().chain(large::all());
+        let all = beside.chain(models(false));
+        all.filter(|check| WITH_TWO.iter().any(|name| check.name.starts_with(name)))
+            .map(move |check| asked(check, form, words))
+    };
+    FORMS.into_iter().flat_map(in_form).collect()
 }
 
-/// The same check with kernels of their own.
-fn separate(check: DeviceCheck) -> DeviceCheck {
-    let name = format!("separate kernels, {}", check.name);
+/// The same check in one of the forms.
+fn asked(check: DeviceCheck, form: BackwardForm, words: &'static str) -> DeviceCheck {
+    let name = format!("{words}, {}", check.name);
     let run = move |options: &Options| {
-        let _asked = Asked::new(BackwardForm::Separate)?;
+        let _asked = Asked::new(form)?;
         let mut report = check.run(options)?;
         for row in &mut report.rows {
-            row.model = format!("separate kernels, {}", row.model);
+            row.model = format!("{words}, {}", row.model);
         }
         Ok(report)
     };
