@@ -14,6 +14,7 @@ export class Engine {
   private next = 0;
   private flag: Int32Array | null = null;
   private ending: ReturnType<typeof setTimeout> | undefined;
+  private about = "";
   onEvent: (event: EngineEvent) => void = () => {};
   onState: (text: string, broken: boolean) => void = () => {};
 
@@ -31,9 +32,17 @@ export class Engine {
       this.ask({ kind: "flag", flag: this.flag.buffer as SharedArrayBuffer }).catch(() => {});
     }
     this.call({ do: "about" }).then(
-      (about) => this.onState(told(about as { simd: string; version: string }), false),
+      (about) => {
+        this.about = told(about as { simd: string; version: string });
+        this.tell();
+      },
       () => {},
     );
+  }
+
+  /** Says what computes: the engine itself, or another. */
+  tell(other = this.about): void {
+    if (other !== "") this.onState(`${other} Nothing is sent anywhere.`, false);
   }
 
   private hear(answer: Answer): void {
@@ -109,5 +118,5 @@ export class Engine {
 
 function told(about: { simd: string; version: string }): string {
   const vectors = about.simd === "scalar" ? "without vectors" : `with vectors (${about.simd})`;
-  return `Computed in this page by WebAssembly ${vectors}. Nothing is sent anywhere.`;
+  return `Computed in this page by WebAssembly ${vectors}.`;
 }

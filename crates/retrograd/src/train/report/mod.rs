@@ -3,6 +3,7 @@
 mod chart;
 mod cite;
 mod machine;
+mod scatter;
 
 use crate::math;
 use std::fmt::Write;
@@ -14,8 +15,9 @@ use crate::Layout;
 use crate::verify::{Link, Verdict};
 
 use chart::page_curves;
-pub(super) use chart::{curves, scatter};
+pub(super) use chart::curves;
 pub(super) use machine::cpu;
+pub(super) use scatter::{scatter, scatter_around_zero};
 
 /// What the page is made of.
 pub(super) struct Page<'a> {
