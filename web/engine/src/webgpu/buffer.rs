@@ -19,9 +19,10 @@ pub struct Buffer {
     mode: Mutex<MapMode>,
 }
 
-/// The number of a buffer of this backend.
-pub fn number_of(buffer: &wgpu::Buffer) -> u32 {
-    buffer.as_custom::<Buffer>().map_or(0, Buffer::number)
+/// A buffer's object. Its memory is given back when the last that uses it is gone: groups of bindings, and commands that
+/// are not submitted.
+pub fn object_of(buffer: &wgpu::Buffer) -> Option<Arc<Object>> {
+    buffer.as_custom::<Buffer>().map(Buffer::object)
 }
 
 impl Buffer {
@@ -40,6 +41,10 @@ impl Buffer {
 
     pub fn number(&self) -> u32 {
         self.object.0
+    }
+
+    pub fn object(&self) -> Arc<Object> {
+        Arc::clone(&self.object)
     }
 }
 

@@ -1,24 +1,49 @@
 //! Commands: copies and compute passes.
 
+use std::sync::{Arc, Mutex};
+
 use wgpu::custom::{self, CommandEncoderInterface, ComputePassInterface};
 
 use super::buffer::Buffer;
-use super::device::Thing;
+use super::device::{Group, Thing, lock};
 use super::drawing;
 use super::host::{self, Object};
 
-fn number(buffer: &custom::DispatchBuffer) -> u32 {
-    buffer.as_custom::<Buffer>().map_or(0, Buffer::number)
-}
+/// What commands use, which stays until they are submitted.
+type Used = Arc<Mutex<Vec<Arc<[Arc<Object>]>>>>;
 
 /// What was recorded, to be submitted.
 #[derive(Debug)]
-pub struct Commands(pub Object);
+pub struct Commands {
+    pub object: Object,
+    _used: Used,
+}
 
 impl custom::CommandBufferInterface for Commands {}
 
 #[derive(Debug)]
-pub struct Encoder(pub Object);
+pub struct Encoder {
+    object: Object,
+    used: Used,
+}
+
+impl Encoder {
+    pub fn new(object: Object) -> Self {
+        Encoder {
+            object,
+            used: Used::default(),
+        }
+    }
+
+    /// A buffer's number, to be used now.
+    fn uses(&self, buffer: &custom::DispatchBuffer) -> u32 {
+        let Some(buffer) = buffer.as_custom::<Buffer>() else {
+            return 0;
+        };
+        lock(&self.used).push([buffer.object()].into());
+        buffer.number()
+    }
+}
 
 impl CommandEncoderInterface for Encoder {
     fn copy_buffer_to_buffer(
@@ -31,25 +56,31 @@ impl CommandEncoderInterface for Encoder {
     ) {
         // (Without a size, to the end.)
         let bytes = copy_size.map_or(-1.0, |bytes| bytes as f64);
-        let (from, to) = (number(source), number(destination));
+        let (from, to) = (self.uses(source), self.uses(destination));
         let offsets = [source_offset, destination_offset].map(|offset| offset as f64);
-        host::copy(self.0.0, from, offsets[0], to, offsets[1], bytes);
+        host::copy(self.object.0, from, offsets[0], to, offsets[1], bytes);
     }
 
     fn begin_compute_pass(
         &self,
         _: &wgpu::ComputePassDescriptor<'_>,
     ) -> custom::DispatchComputePass {
-        custom::DispatchComputePass::custom(Pass(Object(host::pass(self.0.0))))
+        custom::DispatchComputePass::custom(Pass {
+            object: Object(host::pass(self.object.0)),
+            used: Arc::clone(&self.used),
+        })
     }
 
     fn finish(&mut self) -> custom::DispatchCommandBuffer {
-        custom::DispatchCommandBuffer::custom(Commands(Object(host::finish(self.0.0))))
+        custom::DispatchCommandBuffer::custom(Commands {
+            object: Object(host::finish(self.object.0)),
+            _used: Arc::clone(&self.used),
+        })
     }
 
     fn clear_buffer(&self, buffer: &custom::DispatchBuffer, offset: u64, size: Option<u64>) {
         let bytes = size.map_or(-1.0, |bytes| bytes as f64);
-        host::clear(self.0.0, number(buffer), offset as f64, bytes);
+        host::clear(self.object.0, self.uses(buffer), offset as f64, bytes);
     }
 
     fn insert_debug_marker(&self, _: &str) {}
@@ -134,12 +165,15 @@ impl CommandEncoderInterface for Encoder {
 }
 
 #[derive(Debug)]
-struct Pass(Object);
+struct Pass {
+    object: Object,
+    used: Used,
+}
 
 impl ComputePassInterface for Pass {
     fn set_pipeline(&mut self, pipeline: &custom::DispatchComputePipeline) {
         if let Some(Thing(pipeline)) = pipeline.as_custom() {
-            host::set_pipeline(self.0.0, pipeline.0);
+            host::set_pipeline(self.object.0, pipeline.0);
         }
     }
 
@@ -149,13 +183,14 @@ impl ComputePassInterface for Pass {
         bind_group: Option<&custom::DispatchBindGroup>,
         _: &[wgpu::DynamicOffset],
     ) {
-        if let Some(Thing(group)) = bind_group.and_then(|group| group.as_custom()) {
-            host::set_group(self.0.0, index, group.0);
+        if let Some(group) = bind_group.and_then(|group| group.as_custom::<Group>()) {
+            lock(&self.used).push(Arc::clone(&group.buffers));
+            host::set_group(self.object.0, index, group.object.0);
         }
     }
 
     fn dispatch_workgroups(&mut self, x: u32, y: u32, z: u32) {
-        host::dispatch(self.0.0, x, y, z);
+        host::dispatch(self.object.0, x, y, z);
     }
 
     fn set_immediates(&mut self, _: u32, _: &[u8]) {
@@ -195,6 +230,6 @@ impl ComputePassInterface for Pass {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        host::end(self.0.0);
+        host::end(self.object.0);
     }
 }

@@ -9,7 +9,7 @@ use wgpu::custom::{self, DeviceInterface, QueueInterface};
 use wgpu::{BufferAsyncError, PollError, PollStatus, UncapturedErrorHandler, wgt};
 
 use super::adapter::Adapter;
-use super::buffer::{Buffer, number_of};
+use super::buffer::{Buffer, object_of};
 use super::commands::{Commands, Encoder};
 use super::host::{self, Object};
 use super::{done, drawing};
@@ -118,7 +118,6 @@ fn error_of(text: &str) -> wgpu::Error {
 pub struct Thing(pub Object);
 
 impl custom::BindGroupLayoutInterface for Thing {}
-impl custom::BindGroupInterface for Thing {}
 impl custom::PipelineLayoutInterface for Thing {}
 
 impl custom::ShaderModuleInterface for Thing {
@@ -136,6 +135,15 @@ impl custom::ComputePipelineInterface for Thing {
         custom::DispatchBindGroupLayout::custom(Thing(layout))
     }
 }
+
+/// Buffers as a pipeline sees them, which stay as long as it does.
+#[derive(Debug)]
+pub struct Group {
+    pub object: Object,
+    pub buffers: Arc<[Arc<Object>]>,
+}
+
+impl custom::BindGroupInterface for Group {}
 
 /// The number of something of this backend.
 macro_rules! number {
@@ -172,16 +180,19 @@ impl Device {
     }
 }
 
-fn entry_of(entry: &wgpu::BindGroupEntry<'_>) -> Value {
+/// A binding in words, and its buffer.
+fn entry_of(entry: &wgpu::BindGroupEntry<'_>) -> Option<(Value, Arc<Object>)> {
     let wgpu::BindingResource::Buffer(part) = &entry.resource else {
         drawing!()
     };
-    json!({
+    let buffer = object_of(part.buffer)?;
+    let said = json!({
         "binding": entry.binding,
-        "buffer": number_of(part.buffer),
+        "buffer": buffer.0,
         "offset": part.offset,
         "size": part.size,
-    })
+    });
+    Some((said, buffer))
 }
 
 fn slot_of(entry: &wgpu::BindGroupLayoutEntry) -> Value {
@@ -238,10 +249,15 @@ impl DeviceInterface for Device {
     }
 
     fn create_bind_group(&self, desc: &wgpu::BindGroupDescriptor<'_>) -> custom::DispatchBindGroup {
-        let entries: Vec<Value> = desc.entries.iter().map(entry_of).collect();
+        let entries = desc.entries.iter().filter_map(entry_of);
+        let (entries, buffers): (Vec<Value>, Vec<Arc<Object>>) = entries.unzip();
         let layout = number!(desc.layout);
-        let made = self.made(json!({ "what": "group", "layout": layout, "entries": entries }));
-        custom::DispatchBindGroup::custom(made)
+        let Thing(object) =
+            self.made(json!({ "what": "group", "layout": layout, "entries": entries }));
+        custom::DispatchBindGroup::custom(Group {
+            object,
+            buffers: buffers.into(),
+        })
     }
 
     fn create_pipeline_layout(
@@ -287,7 +303,7 @@ impl DeviceInterface for Device {
         _: &wgpu::CommandEncoderDescriptor<'_>,
     ) -> custom::DispatchCommandEncoder {
         let object = Object(host::encoder(self.number()));
-        custom::DispatchCommandEncoder::custom(Encoder(object))
+        custom::DispatchCommandEncoder::custom(Encoder::new(object))
     }
 
     fn set_device_lost_callback(&self, callback: custom::BoxDeviceLostCallback) {
@@ -448,8 +464,8 @@ impl QueueInterface for Queue {
     fn submit(&self, buffers: &mut dyn Iterator<Item = custom::DispatchCommandBuffer>) -> u64 {
         let mut submitted = lock(&self.submitted);
         for commands in buffers {
-            if let Some(Commands(object)) = commands.as_custom() {
-                host::submit(self.opened.object.0, object.0);
+            if let Some(commands) = commands.as_custom::<Commands>() {
+                host::submit(self.opened.object.0, commands.object.0);
             }
             *submitted += 1;
         }
