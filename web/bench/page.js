@@ -16,10 +16,10 @@ async function load() {
   const silent = () => ConsoleStdout.lineBuffered(() => {});
   const wasi = new WASI([], [], [new OpenFile(new File([])), silent(), silent(), files], { debug: false });
   const module = await WebAssembly.compileStreaming(fetch("engine-simd128.wasm"));
-  // What it would ask of a GPU is not asked here.
-  const asked = WebAssembly.Module.imports(module).filter((wanted) => wanted.module === "webgpu");
-  const webgpu = Object.fromEntries(asked.map(({ name }) => [name, () => { throw new Error(name); }]));
-  const imports = { wasi_snapshot_preview1: wasi.wasiImport, retrograd: { event: () => 0 }, webgpu };
+  // What it would ask of a GPU or of other workers is not asked here.
+  const asked = WebAssembly.Module.imports(module).filter((wanted) => ["webgpu", "workers"].includes(wanted.module));
+  const others = Object.fromEntries(asked.map(({ name }) => [name, () => { throw new Error(name); }]));
+  const imports = { wasi_snapshot_preview1: wasi.wasiImport, retrograd: { event: () => 0 }, webgpu: others, workers: others };
   const instance = await WebAssembly.instantiate(module, imports);
   wasi.initialize(instance);
   engine = instance.exports;

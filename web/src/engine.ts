@@ -1,4 +1,5 @@
 // The page's side of the worker.
+import { Helpers } from "./helpers";
 import type { Answer, EngineEvent, Request, ToWorker } from "./messages";
 
 type Pending = { resolve: (value: unknown) => void; reject: (error: Error) => void };
@@ -15,10 +16,12 @@ export class Engine {
   private flag: Int32Array | null = null;
   private ending: ReturnType<typeof setTimeout> | undefined;
   private about = "";
+  private helpers: Helpers;
   onEvent: (event: EngineEvent) => void = () => {};
   onState: (text: string, broken: boolean) => void = () => {};
 
   constructor(private kind: string | null = null) {
+    this.helpers = new Helpers(kind);
     this.begin();
   }
 
@@ -73,6 +76,7 @@ export class Engine {
     clearTimeout(this.ending);
     this.worker?.terminate();
     this.worker = null;
+    this.helpers.end();
     const pending = [...this.pending.values()];
     this.pending.clear();
     for (const { reject } of pending) reject(new Error(why));
@@ -90,6 +94,26 @@ export class Engine {
   call(request: Request): Promise<unknown> {
     if (this.flag) Atomics.store(this.flag, 0, 0);
     return this.ask({ kind: "call", request });
+  }
+
+  /** A request that so many workers share, where the page is isolated; the first answers. */
+  async shared(size: number, request: Request): Promise<unknown> {
+    if (size === 1) return this.call(request);
+    const files = (await this.ask({ kind: "pack" })) as [string, Uint8Array][];
+    const { memory, done } = await this.helpers.begin(size, request, files);
+    await this.ask({ kind: "group", memory, rank: 0, size });
+    // Where another can't go on, the first would wait for it for ever.
+    let ended = false;
+    done.catch((error: Error) => setTimeout(() => ended || this.lose(error.message), PATIENCE));
+    try {
+      return await this.call({ ...request, group: { rank: 0, size } } as Request);
+    } catch (error) {
+      // They may wait for something that the first doesn't send any more.
+      this.helpers.end();
+      throw error;
+    } finally {
+      ended = true;
+    }
   }
 
   write(path: string, bytes: Uint8Array): Promise<unknown> {

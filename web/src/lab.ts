@@ -25,6 +25,7 @@ export class Lab {
   private seed = h("input", { type: "number", min: "0", step: "1", value: "0", id: "seed" });
   private device = h("select", { id: "computes" }, h("option", { value: "cpu" }, "the processor (WebAssembly)"), h("option", { value: "gpu" }, "the GPU (WebGPU)"));
   private gpu = "";
+  private workers = h("select", { id: "workers" });
   private train = h("button", { class: "main", type: "button" }, "Train");
   private stop = h("button", { type: "button", disabled: true }, "Stop");
   private share = h("button", { type: "button" }, "Copy link");
@@ -58,6 +59,8 @@ export class Lab {
     this.seed.addEventListener("input", () => this.change(set(this.text.value, "train", "seed", String(Number(this.seed.value) || 0))));
     this.text.addEventListener("change", () => this.changed());
     this.device.addEventListener("change", () => void this.choose(this.device.value as Device));
+    for (let n = 1; n <= Math.min(navigator.hardwareConcurrency, 8); n *= 2) this.workers.append(h("option", { value: String(n) }, String(n)));
+    this.workers.addEventListener("change", () => this.spread());
     this.train.addEventListener("click", () => void this.run());
     this.stop.addEventListener("click", () => engine.stop());
     this.share.addEventListener("click", () => void this.copyLink());
@@ -79,6 +82,8 @@ export class Lab {
   private controls(): HTMLElement {
     const { family } = this;
     const box = h("div", { class: "controls" }, h("label", { for: "example" }, "Example"), this.choice, h("label", { for: "seed" }, "Seed"), this.seed, h("label", { for: "computes" }, "Computed by"), this.device);
+    // What several workers share takes an isolated page.
+    if (crossOriginIsolated) box.append(h("label", { for: "workers" }, "Workers"), this.workers);
     if (family.formula) {
       const formula = h("input", { type: "text", value: "x*y + sin(3*x)", id: "formula", spellcheck: false });
       const use = h("button", { type: "button" }, "Use");
@@ -135,9 +140,24 @@ export class Lab {
     }
   }
 
+  /** Lets several workers share every batch: it is cut into shards, as with several processes of the command. */
+  private spread(): void {
+    const count = Number(this.workers.value);
+    const shards = Number(get(this.text.value, "train", "shards") ?? 0);
+    if (count <= 1 || shards >= count) return;
+    this.change(set(this.text.value, "train", "shards", String(count)));
+    this.say(`Every batch is cut into ${count} shards, which the experiment says: its weights have these bits with any number of workers, and with the command.`);
+  }
+
   /** What computes the next steps. Mistakes are put into the processor's kernels: those are trained with there. */
   private placed(mistake: Mistake | undefined): Device {
     return mistake ? "cpu" : (this.device.value as Device);
+  }
+
+  /** Workers that share the training: no more than the shards that the experiment has. */
+  private count(): number {
+    const shards = Number(get(this.text.value, "train", "shards") ?? 1);
+    return crossOriginIsolated ? Math.max(1, Math.min(Number(this.workers.value), shards)) : 1;
   }
 
   private change(text: string): void {
@@ -191,6 +211,7 @@ export class Lab {
     this.running = yes;
     this.train.disabled = yes;
     this.device.disabled = yes;
+    this.workers.disabled = yes;
     this.kernels.ready(!yes);
     this.stop.disabled = !yes;
     if (yes) this.mistakes.ready(false);
@@ -221,7 +242,7 @@ export class Lab {
     this.engine.onEvent = (event) => this.hear(event);
     try {
       await this.engine.ask({ kind: "remove", path: RUN });
-      const answer = (await this.engine.call({
+      const answer = (await this.engine.shared(device === "cpu" ? this.count() : 1, {
         do: "train",
         experiment: this.text.value,
         folder: RUN,
@@ -326,7 +347,7 @@ export class Lab {
     const learned = summary.learned === true ? " It learnt." : summary.learned === false ? " It did not learn it; another seed may." : "";
     const unseen = this.proof.querySelector("p.bad") === null;
     const wrong = mistake ? (unseen ? " The mistake changes nothing in this model." : " Its gradients had a mistake in them.") : "";
-    const by = device === "gpu" ? `${this.gpu}, through WebGPU` : "the processor";
+    const by = device === "gpu" ? `${this.gpu}, through WebGPU` : this.count() > 1 ? `${this.count()} workers` : "the processor";
     this.say(`${stopped ? "Stopped" : "Done"} after ${seconds.toFixed(1)} s, computed by ${by}.${learned}${wrong}`);
     this.progress.value = 1;
     this.after.append(...(await results(this.engine, this.family, this.text.value, summary, this.figures, device, this.taken?.picture)));

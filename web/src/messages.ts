@@ -8,6 +8,8 @@ export type ToWorker = { id: number } & (
   | { kind: "copy"; path: string; to: string }
   | { kind: "flag"; flag: SharedArrayBuffer }
   | { kind: "gpu" }
+  | { kind: "group"; memory: SharedArrayBuffer; rank: number; size: number }
+  | { kind: "pack" }
 );
 
 /** What the worker answers. */
@@ -31,7 +33,7 @@ export type Device = "cpu" | "gpu";
 /** What the engine does (web/engine/src/lib.rs). */
 export type Request =
   | { do: "about" }
-  | { do: "train"; experiment: string; folder?: string; view?: number; verify?: boolean; mistake?: Mistake; device?: Device }
+  | { do: "train"; experiment: string; folder?: string; view?: number; verify?: boolean; mistake?: Mistake; device?: Device; group?: { rank: number; size: number } }
   | { do: "mistakes"; experiment: string }
   | { do: "check"; run: string; mistake?: Mistake; device?: Device }
   | { do: "kernels"; only?: string[] }

@@ -1,5 +1,6 @@
 // The engine in a worker: the page stays free while it trains.
 import { ConsoleStdout, Directory, File, Inode, OpenFile, PreopenDirectory, WASI } from "@bjorn3/browser_wasi_shim";
+import { Group } from "./group";
 import type { Answer, Request, ToWorker } from "./messages";
 import { promising, WebGpu } from "./webgpu";
 
@@ -21,8 +22,19 @@ const HERE = import.meta.url;
 
 const files = new PreopenDirectory("/", new Map<string, Inode>());
 let stopping: Int32Array | null = null;
+/** The place among workers that train together. */
+let group: { place: Group; rank: number; size: number } | null = null;
+
+function exchanged(send: number, sent: number, received: number, counts: number): void {
+  if (!group) throw new Error("there are no other workers");
+  const { buffer } = loaded!.memory;
+  const lengths = (at: number) => new Uint32Array(buffer, at, group!.size);
+  group.place.exchange(new Uint8Array(buffer), send, lengths(sent), received, lengths(counts));
+}
 
 function heard(text: number, length: number): number {
+  // The first speaks for all.
+  if (group && group.rank > 0) return 0;
   const bytes = new Uint8Array(loaded!.memory.buffer).slice(text, text + length);
   const event = JSON.parse(new TextDecoder().decode(bytes));
   postMessage({ kind: "event", event } satisfies Answer);
@@ -46,6 +58,7 @@ async function load(): Promise<Engine> {
     wasi_snapshot_preview1: wasi.wasiImport,
     retrograd: { event: heard },
     webgpu: gpu.imports(),
+    workers: { all_to_all: exchanged },
   };
   const { instance } = await WebAssembly.instantiateStreaming(response, imports);
   loaded = instance.exports as unknown as Engine;
@@ -74,6 +87,12 @@ async function serve(message: ToWorker): Promise<Answer> {
         return { kind: "done", id, ok: null };
       case "copy":
         copy(message.path, message.to);
+        return { kind: "done", id, ok: null };
+      case "pack":
+        return { kind: "done", id, ok: packed() };
+      case "group":
+        await loading;
+        group = { place: new Group(message.memory, message.rank, message.size), rank: message.rank, size: message.size };
         return { kind: "done", id, ok: null };
       case "gpu":
         return { kind: "done", id, ok: await gpu.find() };
@@ -138,6 +157,11 @@ function read(path: string): Uint8Array {
   const file = folder.get(name);
   if (!(file instanceof File)) throw new Error(`${path}: there is no such file`);
   return file.data.slice();
+}
+
+/** The visitor's own files, which stand beside the folders of runs. */
+function packed(): [string, Uint8Array][] {
+  return [...files.dir.contents].flatMap(([name, inode]): [string, Uint8Array][] => (inode instanceof File ? [[`/${name}`, inode.data.slice()]] : []));
 }
 
 function list(path: string): { name: string; bytes: number }[] {

@@ -555,6 +555,40 @@ const parts = {
       await page.context().close();
     }
   },
+  async "two workers share a training through memory that they share, with the bits of one"() {
+    for (const [family, epochs] of [["automata", 12], ["points", 6], ["kan", 4], ["denoise", 1]]) {
+      const page = await visit(`#${family}`);
+      await edit(page, (text) => text.replace(/^epochs = .*$/m, `epochs = ${epochs}`));
+      await page.getByLabel("Workers").selectOption("2");
+      assert.match(await page.locator("textarea[aria-label='The experiment']").inputValue(), /^shards = 2/m);
+      const both = await train(page);
+      assert.match(both, /computed by 2 workers/);
+      const digest = await page.locator(".digest code").textContent();
+      await page.getByLabel("Workers").selectOption("1");
+      const alone = await train(page);
+      assert.match(alone, /computed by the processor/);
+      assert.equal(await page.locator(".digest code").textContent(), digest, family);
+      await sameBits(page);
+      console.log(`        ${family}: 2 workers: ${/[\d.]+ s/.exec(both)[0]}, one: ${/[\d.]+ s/.exec(alone)[0]}`);
+      if (family === "points") {
+        // Own data is every worker's, and all stop together.
+        const table = ["a,b,kind", ...Array.from({ length: 60 }, (_, i) => `${Math.sin(i)},${Math.cos(2 * i)},${Math.sin(i) > 0 ? "u" : "v"}`)].join("\n");
+        await page.getByLabel(/Your own/).setInputFiles({ name: "mine.csv", mimeType: "text/csv", buffer: Buffer.from(table) });
+        await page.locator(".state", { hasText: "mine.csv is ready" }).waitFor();
+        await page.getByLabel("Workers").selectOption("2");
+        await edit(page, (text) => text.replace(/^epochs = .*$/m, "epochs = 100000"));
+        await page.getByRole("button", { name: "Train" }).click();
+        await page.locator(".view svg").first().waitFor();
+        await page.getByRole("button", { name: "Stop" }).click();
+        await page.locator(".state", { hasText: /stopped|Stopped/ }).waitFor({ timeout: 30000 });
+        // What is wrong is said once, by the first.
+        await edit(page, (text) => text.replace(/^batch = .*$/m, "batch = 0"));
+        await page.getByRole("button", { name: "Train" }).click();
+        await page.locator(".state.failed", { hasText: "batch" }).waitFor();
+      }
+      await page.context().close();
+    }
+  },
   async "every family trains on the browser's GPU, and a link says so"() {
     for (const [family, epochs] of [["automata", 3], ["graph", 20], ["denoise", 1]]) {
       const page = await visit(`#${family}`, {}, origin, undefined, await withGpu());

@@ -10,6 +10,7 @@ mod kernels;
 mod libc;
 mod training;
 mod webgpu;
+mod workers;
 
 use std::cell::RefCell;
 use std::path::PathBuf;

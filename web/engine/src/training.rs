@@ -12,6 +12,7 @@ use retrograd::{Family, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::workers::Workers;
 use crate::{tell, webgpu};
 
 #[derive(Deserialize)]
@@ -29,6 +30,9 @@ pub struct Train {
     mistake: Option<Wrong>,
     #[serde(default)]
     device: Device,
+    /// Which of several workers this is, that were all given this request.
+    #[serde(default)]
+    group: Option<Workers>,
 }
 
 /// What computes the steps, and is checked.
@@ -140,6 +144,7 @@ fn run(
     mut experiment: Experiment,
     mistake: Option<Wrong>,
     view: Option<u64>,
+    group: Option<Workers>,
     place: impl FnOnce(Session<'_>) -> Session<'_>,
 ) -> Result<Value> {
     experiment.folder = Some("/".into());
@@ -149,6 +154,9 @@ fn run(
     let mut session = place(Session::new(experiment))
         .observed_by(&mut teller)
         .stopped_by(&stop);
+    if let Some(group) = &group {
+        session = session.in_group(group);
+    }
     if let Some(Wrong { words, only_f32 }) = mistake {
         session = session.with_mistake(Mistake { words, only_f32 });
     }
@@ -164,7 +172,8 @@ fn run(
 
 pub fn train(asked: Train) -> Result<Value> {
     let experiment = Experiment::parse(&asked.experiment, "the experiment")?;
-    run(experiment, asked.mistake, asked.view, |session| {
+    let group = asked.group;
+    run(experiment, asked.mistake, asked.view, group, |session| {
         let session = session
             .verified(asked.verify)
             .placed(asked.device.placement());
@@ -177,7 +186,7 @@ pub fn train(asked: Train) -> Result<Value> {
 
 pub fn check(folder: PathBuf, mistake: Option<Wrong>, device: Device) -> Result<Value> {
     let experiment = experiment_of(&folder)?;
-    run(experiment, mistake, None, |session| {
+    run(experiment, mistake, None, None, |session| {
         session
             .resuming(folder)
             .placed(device.placement())
