@@ -63,6 +63,7 @@ export class WebGpu {
   private said: Uint8Array = new Uint8Array();
   private adapter: GPUAdapter | null = null;
   private why = "";
+  private lost = false;
 
   constructor(private host: Host) {}
 
@@ -75,6 +76,11 @@ export class WebGpu {
     this.adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
     if (!this.adapter) throw new Error("This browser has WebGPU, but no GPU that it would use, so the processor computes.");
     return nameOf(this.adapter.info);
+  }
+
+  /** Whether a device went away that the engine has. */
+  isLost(): boolean {
+    return this.lost;
   }
 
   /** What the engine imports. */
@@ -129,7 +135,9 @@ export class WebGpu {
         // An adapter gives one device.
         const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
         try {
-          return this.put(await opened(adapter));
+          const device = await opened(adapter);
+          void device.device.lost.then(() => (this.lost = true));
+          return this.put(device);
         } catch (error) {
           this.why = error instanceof Error ? error.message : String(error);
           return 0;

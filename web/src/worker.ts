@@ -124,6 +124,8 @@ async function call(engine: Engine, request: Request): Promise<unknown> {
   }
   const told = new Uint8Array(engine.memory.buffer).slice(engine.answer(), engine.answer() + length);
   const answer = JSON.parse(new TextDecoder().decode(told));
+  // A device that is lost stays so, and the engine keeps its device.
+  if ("error" in answer && onGpu && gpu.isLost()) throw new Ended(answer.error);
   if ("error" in answer) throw new Error(answer.error);
   return answer.ok;
 }

@@ -608,6 +608,25 @@ const parts = {
       await page.context().close();
     }
   },
+  async "a GPU that is lost gives a sentence, and what is done next goes on"() {
+    const context = await (await withGpu()).newContext();
+    await context.route("**/worker-*.js", async (route) => {
+      const response = await route.fetch();
+      const keep = "const ask = GPUAdapter.prototype.requestDevice; GPUAdapter.prototype.requestDevice = async function (wanted) { return (self.device = await ask.call(this, wanted)); };";
+      await route.fulfill({ response, body: `${keep}\n${await response.text()}` });
+    });
+    const page = await visit("#points", {}, origin, undefined, { newContext: () => context });
+    await page.getByLabel("Computed by").selectOption("gpu");
+    await page.locator("#device", { hasText: "through WebGPU" }).waitFor();
+    await edit(page, (text) => text.replace(/^epochs = .*$/m, "epochs = 100000"));
+    await page.getByRole("button", { name: "Train" }).click();
+    await page.locator(".view svg").first().waitFor();
+    await page.workers()[0].evaluate(() => self.device.destroy());
+    await page.locator(".state.failed", { hasText: "was lost" }).waitFor();
+    await edit(page, (text) => text.replace(/^epochs = .*$/m, "epochs = 2"));
+    assert.match(await train(page), /through WebGPU/);
+    await page.context().close();
+  },
   async "without a GPU, WebGPU or a way to wait for it there is a sentence"() {
     for (const [before, words, on] of [
       ["", "no GPU that it would use", browser],

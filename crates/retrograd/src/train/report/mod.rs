@@ -14,8 +14,8 @@ use super::{Content, Digests, Experiment, Figure, Record, Summary, Verification}
 use crate::Layout;
 use crate::verify::{Link, Verdict};
 
-use chart::page_curves;
 pub(super) use chart::curves;
+use chart::page_curves;
 pub(super) use machine::cpu;
 pub(super) use scatter::{scatter, scatter_around_zero};
 
