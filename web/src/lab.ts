@@ -23,7 +23,7 @@ export class Lab {
   private text = h("textarea", { spellcheck: false, rows: 18, "aria-label": "The experiment" });
   private choice = h("select", { id: "example" });
   private seed = h("input", { type: "number", min: "0", step: "1", value: "0", id: "seed" });
-  private device = h("select", { id: "computes" }, h("option", { value: "cpu" }, "the processor (WebAssembly)"), h("option", { value: "gpu" }, "the GPU (WebGPU)"));
+  private device = h("select", { id: "computes" }, h("option", { value: "cpu" }, "processor"), h("option", { value: "gpu" }, "GPU (WebGPU)"));
   private gpu = "";
   private workers = h("select", { id: "workers" });
   private train = h("button", { class: "main", type: "button" }, "Train");
@@ -48,6 +48,9 @@ export class Lab {
   private steps = 1;
   private began = 0;
   private done = 0;
+  private stepped = false;
+  /** How fast it was at the last epoch, before the verification. */
+  private trained = "";
   private running = false;
 
   constructor(
@@ -83,7 +86,7 @@ export class Lab {
     const { family } = this;
     const box = h("div", { class: "controls" }, h("label", { for: "example" }, "Example"), this.choice, h("label", { for: "seed" }, "Seed"), this.seed, h("label", { for: "computes" }, "Computed by"), this.device);
     // What several workers share takes an isolated page.
-    if (crossOriginIsolated) box.append(h("label", { for: "workers" }, "Workers"), this.workers);
+    if (crossOriginIsolated && this.workers.options.length > 1) box.append(h("label", { for: "workers" }, "Workers"), this.workers);
     if (family.formula) {
       const formula = h("input", { type: "text", value: "x*y + sin(3*x)", id: "formula", spellcheck: false });
       const use = h("button", { type: "button" }, "Use");
@@ -124,6 +127,7 @@ export class Lab {
   async choose(device: Device): Promise<void> {
     this.device.value = device;
     this.kernels.show(device === "gpu");
+    this.workers.disabled = device === "gpu";
     if (device === "cpu") return this.engine.tell();
     this.device.disabled = true;
     try {
@@ -132,6 +136,7 @@ export class Lab {
       this.warn();
     } catch (error) {
       this.device.value = "cpu";
+      this.workers.disabled = this.running;
       this.kernels.show(false);
       this.engine.tell();
       this.fail(error);
@@ -211,7 +216,7 @@ export class Lab {
     this.running = yes;
     this.train.disabled = yes;
     this.device.disabled = yes;
-    this.workers.disabled = yes;
+    this.workers.disabled = yes || this.device.value === "gpu";
     this.kernels.ready(!yes);
     this.stop.disabled = !yes;
     if (yes) this.mistakes.ready(false);
@@ -238,6 +243,8 @@ export class Lab {
     this.say("Starting …");
     this.began = performance.now();
     this.done = 0;
+    this.stepped = false;
+    this.trained = "no epoch";
     const device = this.placed(mistake);
     this.engine.onEvent = (event) => this.hear(event);
     try {
@@ -285,6 +292,7 @@ export class Lab {
         break;
       case "step":
         this.done = event.more.step;
+        this.stepped = true;
         this.progress.value = event.more.step / this.steps;
         this.curve.add("loss", event.more.step, event.more.loss);
         break;
@@ -292,8 +300,12 @@ export class Lab {
         const { epoch, step, metrics } = event.more;
         if ("validation_loss" in metrics) this.curve.add("validation_loss", step, metrics.validation_loss ?? null);
         const figures = Object.entries(metrics).map(([name, value]) => `${name.replaceAll("_", " ")} ${number(value)}`);
+        // A GPU's losses come when they are there: no step of its own is told.
+        if (!this.stepped) this.curve.add("loss", step, event.more.train_loss);
         this.done = step;
-        this.show([`Epoch ${epoch}`, ...figures, this.rate()].join(" · "));
+        this.progress.value = step / this.steps;
+        this.trained = this.rate();
+        this.show([`Epoch ${epoch}`, ...figures, this.trained].join(" · "));
         break;
       }
       case "view":
@@ -344,11 +356,12 @@ export class Lab {
 
   private async finish(summary: Record<string, unknown>, stopped: boolean, mistake: Mistake | undefined, device: Device): Promise<void> {
     const seconds = (performance.now() - this.began) / 1000;
+    const rate = this.trained;
     const learned = summary.learned === true ? " It learnt." : summary.learned === false ? " It did not learn it; another seed may." : "";
     const unseen = this.proof.querySelector("p.bad") === null;
     const wrong = mistake ? (unseen ? " The mistake changes nothing in this model." : " Its gradients had a mistake in them.") : "";
     const by = device === "gpu" ? `${this.gpu}, through WebGPU` : this.count() > 1 ? `${this.count()} workers` : "the processor";
-    this.say(`${stopped ? "Stopped" : "Done"} after ${seconds.toFixed(1)} s, computed by ${by}.${learned}${wrong}`);
+    this.say(`${stopped ? "Stopped" : "Done"} after ${seconds.toFixed(1)} s, ${rate}, computed by ${by}.${learned}${wrong}`);
     this.progress.value = 1;
     this.after.append(...(await results(this.engine, this.family, this.text.value, summary, this.figures, device, this.taken?.picture)));
   }
