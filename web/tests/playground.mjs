@@ -367,6 +367,18 @@ const parts = {
     await page.context().close();
     await other.context().close();
   },
+  async "every example trains"() {
+    for (const family of ["automata", "kan", "points", "graph", "denoise"]) {
+      const page = await visit(`#${family}`);
+      const names = await page.getByLabel("Example", { exact: true }).locator("option").allTextContents();
+      for (const name of names) {
+        await page.getByLabel("Example", { exact: true }).selectOption({ label: name });
+        await edit(page, (text) => text.replace(/^epochs = .*$/m, "epochs = 1"));
+        await end(page).catch((error) => { throw new Error(`${family}, ${name}: ${error.message}`); });
+      }
+      await page.context().close();
+    }
+  },
   async "a graph colours itself"() {
     const page = await visit("#graph");
     await train(page);
