@@ -149,6 +149,9 @@ const parts = {
     assert.match(told, /It learnt/, told);
     assert.equal(await page.locator(".stage .view img").count(), 4);
     await sameBits(page);
+    const kinds = await page.evaluate(() => [...new Set([...document.querySelectorAll(".figures svg rect[rx='3']")].map((gate) => getComputedStyle(gate).fill))]);
+    assert(kinds.length >= 3, kinds.join());
+    assert.deepEqual(tooClose(kinds), []);
     const cells = () => page.evaluate(() => {
       const canvas = document.querySelector("canvas.grid");
       return canvas.toDataURL();
