@@ -99,6 +99,7 @@ impl BufferMappedRangeInterface for Mapped {
         self.bytes.len()
     }
 
+    // SAFETY: methods of wgpu's that ask for it; what they give is a vector of this range's own.
     unsafe fn read_slice(&self) -> &[u8] {
         &self.bytes
     }

@@ -232,6 +232,7 @@ impl DeviceInterface for Device {
         custom::DispatchShaderModule::custom(Thing(host::shader_of(self.number(), text)))
     }
 
+    // SAFETY: this and the others are methods of wgpu's that ask for it; none of them does anything here.
     unsafe fn create_shader_module_passthrough(
         &self,
         _: &wgpu::ShaderModuleDescriptorPassthrough<'_>,

@@ -49,6 +49,7 @@ impl InstanceInterface for Browser {
         Browser
     }
 
+    // SAFETY: a method of wgpu's that asks for it; there is nothing to draw on.
     unsafe fn create_surface(
         &self,
         _: wgpu::SurfaceTargetUnsafe,
