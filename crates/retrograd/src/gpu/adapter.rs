@@ -225,6 +225,17 @@ mod tests {
     }
 
     #[test]
+    fn adapters_are_those_of_the_instance_that_was_given() {
+        let names = || Vec::from_iter(Gpu::adapters().into_iter().map(|a| a.name));
+        let own = names();
+        let descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+        // (What other tests of this process see after it are the same adapters.)
+        Gpu::take_adapters_of(wgpu::Instance::new(descriptor));
+        assert_eq!(names(), own);
+        assert!(Gpu::open(&Choice::Auto).is_ok());
+    }
+
+    #[test]
     fn processes_share_the_cards_that_are_alike_and_no_card_is_there_twice() {
         let one = Gpu::adapters().swap_remove(0);
         let adapter = |(index, (kind, backend)): (usize, (&str, &str))| AdapterDescription {
