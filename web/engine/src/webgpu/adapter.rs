@@ -7,7 +7,8 @@ use wgpu::custom::{
     AdapterInterface, DispatchDevice, DispatchQueue, DispatchSurface, RequestDeviceFuture,
 };
 
-use super::device::{Device, Queue};
+use super::device::Device;
+use super::queue::Queue;
 use super::{done, drawing, host};
 
 /// What the page says of it.

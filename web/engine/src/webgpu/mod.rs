@@ -17,6 +17,7 @@ mod buffer;
 mod commands;
 mod device;
 mod host;
+mod queue;
 
 use std::future::{Ready, ready};
 use std::pin::Pin;
