@@ -14,9 +14,9 @@ import { tmpdir } from "node:os";
 import { extname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import { FILES, MODELS, RATE } from "./experiments.mjs";
+import { COUNTS, FILES, MODELS, RATE } from "./experiments.mjs";
 
-const { values: options } = parseArgs({ options: { retrograd: { type: "string" }, steps: { type: "string", default: "4000" } } });
+const { values: options } = parseArgs({ options: { retrograd: { type: "string" }, only: { type: "string" } } });
 const here = fileURLToPath(new URL(".", import.meta.url));
 const root = resolve(here, "../..");
 // esbuild and playwright-core are the page's.
@@ -57,17 +57,17 @@ function native(name, text, simd) {
   return JSON.parse(readFileSync(join(folder, "run/summary.json"), "utf8"));
 }
 
-const count = Number(options.steps);
-for (const [name, text] of Object.entries(MODELS)) {
-  const result = await page.evaluate(([name, count]) => bench(name, count, 100), [name, count]);
+for (const [name, text] of Object.entries(MODELS).filter(([name]) => name.includes(options.only ?? ""))) {
+  const { ours: count, compared } = COUNTS[name];
+  const result = await page.evaluate((name) => bench(name), name);
   const { ours } = result;
   console.log(`${name}: ${(1000 / ours.milliseconds).toFixed(0)} steps/s, ${ours.milliseconds.toFixed(4)} ms a step (${ours.stepping.toFixed(4)} of it in steps)`);
   for (const backend of ["wasm", "cpu"]) {
     const theirs = result[backend];
     const [before, after] = theirs.losses;
     assert(Math.abs(before - theirs.ours[0]) <= 1e-5 * Math.max(1, before), `${name}: another loss at first`);
-    assert(Math.abs(after - theirs.ours[1]) <= 2e-3 * after, `${name}: ${after} after 100 steps, the engine ${theirs.ours[1]}`);
-    console.log(`  TensorFlow.js ${backend}: ${(1000 / theirs.milliseconds).toFixed(0)} steps/s, ${(theirs.milliseconds / ours.milliseconds).toFixed(1)} times the engine's time; loss after 100 steps ${after.toPrecision(6)}, the engine's ${theirs.ours[1].toPrecision(6)}`);
+    assert(Math.abs(after - theirs.ours[1]) <= 2e-3 * after, `${name}: ${after} after ${compared} steps, the engine ${theirs.ours[1]}`);
+    console.log(`  TensorFlow.js ${backend}: ${(1000 / theirs.milliseconds).toFixed(0)} steps/s, ${(theirs.milliseconds / ours.milliseconds).toFixed(1)} times the engine's time; loss after ${compared} steps ${after.toPrecision(6)}, the engine's ${theirs.ours[1].toPrecision(6)}`);
   }
   if (!command) continue;
   for (const simd of ["sse2", ""]) {

@@ -26,6 +26,8 @@ batch = ${ROWS.length}
 optimizer = { kind = "adam", lr = ${rate} }
 `;
 
+export const BOARD = { side: 12, steps: 16, batch: 2 };
+
 const kan = (out) => `{ kind = "kan", out = ${out}, grid = 5, degree = 3, range = [-1.0, 1.0] }`;
 
 export const MODELS = {
@@ -35,6 +37,38 @@ export const MODELS = {
     'file = "points.csv"\ntargets = "kind"\ntask = "classification"',
   ),
   kan: experiment("kan", `${kan(5)}, ${kan(1)}`, 'file = "product.csv"\ntargets = "y"\ntask = "regression"'),
+};
+
+/** A checkerboard out of one cell, the same at every step. */
+MODELS.automaton = (steps, rate) => `name = "automaton"
+
+[model]
+family = "logic_ca"
+channels = 8
+kernels = 8
+perception = [9, 8, 4, 2]
+update = [136, 128, 128, 128, 128, 128, 128, 128, 128, 64, 32, 16, 8]
+boundary = "zero"
+steps = ${BOARD.steps}
+pass_logit = 8.0
+
+[data]
+grid = [${BOARD.side}, ${BOARD.side}]
+start = "centre"
+target = "checkerboard"
+
+[train]
+epochs = ${steps}
+evaluate_every = ${steps}
+batch = ${BOARD.batch}
+optimizer = { kind = "adam", lr = ${rate} }
+`;
+
+/** Steps that are timed of the engine, those after which losses are compared, and those that TensorFlow.js is timed for. */
+export const COUNTS = {
+  points: { ours: 4000, compared: 100, theirs: { wasm: 300, cpu: 300 } },
+  kan: { ours: 4000, compared: 100, theirs: { wasm: 300, cpu: 300 } },
+  automaton: { ours: 100, compared: 5, theirs: { wasm: 10, cpu: 3 } },
 };
 
 export const RATE = 0.01;

@@ -5,7 +5,8 @@ import "@tensorflow/tfjs-core/dist/public/chained_ops/register_all_chained_ops";
 import "@tensorflow/tfjs-core/dist/register_all_gradients";
 import "@tensorflow/tfjs-backend-cpu";
 import { setWasmPaths } from "@tensorflow/tfjs-backend-wasm";
-import { FILES, MODELS, RATE, ROWS } from "./experiments.mjs";
+import { boardLoss } from "./automaton.js";
+import { COUNTS, FILES, MODELS, RATE, ROWS } from "./experiments.mjs";
 
 const encoder = new TextEncoder();
 const files = new PreopenDirectory("/", new Map(Object.entries(FILES).map(([name, text]) => [name, new File(encoder.encode(text))])));
@@ -14,8 +15,12 @@ let engine;
 async function load() {
   const silent = () => ConsoleStdout.lineBuffered(() => {});
   const wasi = new WASI([], [], [new OpenFile(new File([])), silent(), silent(), files], { debug: false });
-  const imports = { wasi_snapshot_preview1: wasi.wasiImport, retrograd: { event: () => 0 } };
-  const { instance } = await WebAssembly.instantiateStreaming(fetch("engine-simd128.wasm"), imports);
+  const module = await WebAssembly.compileStreaming(fetch("engine-simd128.wasm"));
+  // What it would ask of a GPU or of other workers is not asked here.
+  const asked = WebAssembly.Module.imports(module).filter((wanted) => ["webgpu", "workers"].includes(wanted.module));
+  const others = Object.fromEntries(asked.map(({ name }) => [name, () => { throw new Error(name); }]));
+  const imports = { wasi_snapshot_preview1: wasi.wasiImport, retrograd: { event: () => 0 }, webgpu: others, workers: others };
+  const instance = await WebAssembly.instantiate(module, imports);
   wasi.initialize(instance);
   engine = instance.exports;
 }
@@ -90,6 +95,7 @@ const LOSSES = {
     const right = tf.tensor2d(ROWS.map(([a, b]) => (a * b > 0 ? [0, 1] : [1, 0])));
     return logits.logSumExp(1).sub(logits.mul(right).sum(1)).mean();
   },
+  automaton: boardLoss,
   kan(w, x) {
     const hidden = kanLayer(x, w["0.base_weight"], w["0.spline_weight"]);
     const y = kanLayer(hidden, w["1.base_weight"], w["1.spline_weight"]);
@@ -101,13 +107,15 @@ const LOSSES = {
 /** Steps of TensorFlow.js from those weights: what they become, and the milliseconds of one. */
 function steps(model, weights, count) {
   const names = Object.keys(weights);
-  const variables = Object.fromEntries(names.map((name) => [name, tf.variable(tf.tensor(weights[name].values, weights[name].shape))]));
+  // An automaton's wires are no weights.
+  const trained = names.filter((name) => !name.startsWith("wires."));
+  const variables = Object.fromEntries(names.map((name) => [name, tf.variable(tf.tensor(weights[name].values, weights[name].shape), trained.includes(name))]));
   const x = tf.tensor2d(ROWS);
   const optimizer = tf.train.adam(RATE, 0.9, 0.999, 1e-8);
   const loss = () => LOSSES[model](variables, x);
   const first = tf.tidy(() => loss().dataSync()[0]);
   const start = performance.now();
-  for (let i = 0; i < count; i++) optimizer.minimize(loss);
+  for (let i = 0; i < count; i++) optimizer.minimize(loss, false, trained.map((name) => variables[name]));
   const values = Object.fromEntries(names.map((name) => [name, variables[name].dataSync()]));
   const milliseconds = (performance.now() - start) / count;
   const last = tf.tidy(() => loss().dataSync()[0]);
@@ -123,7 +131,8 @@ function lossAt(model, weights) {
   });
 }
 
-globalThis.bench = async (model, count, compared) => {
+globalThis.bench = async (model) => {
+  const { ours: count, compared, theirs: timings } = COUNTS[model];
   if (!engine) await load();
   const text = MODELS[model];
   // A rate that changes nothing leaves the first weights.
@@ -136,9 +145,9 @@ globalThis.bench = async (model, count, compared) => {
     setWasmPaths(new URL("./", location.href).href);
     await tf.setBackend(backend);
     await tf.ready();
-    steps(model, start, 20);
+    steps(model, start, Math.min(20, timings[backend]));
     const theirs = steps(model, start, compared);
-    const timed = steps(model, start, Math.min(count, 300));
+    const timed = steps(model, start, timings[backend]);
     result[backend] = { milliseconds: timed.milliseconds, losses: [theirs.first, theirs.last], ours: [lossAt(model, start), lossAt(model, short)] };
   }
   return result;

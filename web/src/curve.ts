@@ -57,7 +57,7 @@ export class Curve {
     const ink = getComputedStyle(this.canvas).color;
     const points = [...this.lines.values()].flat();
     const positive = points.map((p) => p.y).filter((y) => y > 0);
-    const [left, bottom] = [60, height - 20];
+    const [left, bottom] = [68, height - 20];
     pen.font = "12px system-ui, sans-serif";
     pen.fillStyle = ink;
     if (positive.length === 0) {

@@ -1,4 +1,5 @@
 // The page's side of the worker.
+import { Helpers } from "./helpers";
 import type { Answer, EngineEvent, Request, ToWorker } from "./messages";
 
 type Pending = { resolve: (value: unknown) => void; reject: (error: Error) => void };
@@ -14,10 +15,13 @@ export class Engine {
   private next = 0;
   private flag: Int32Array | null = null;
   private ending: ReturnType<typeof setTimeout> | undefined;
+  private about = "";
+  private helpers: Helpers;
   onEvent: (event: EngineEvent) => void = () => {};
   onState: (text: string, broken: boolean) => void = () => {};
 
   constructor(private kind: string | null = null) {
+    this.helpers = new Helpers(kind);
     this.begin();
   }
 
@@ -31,9 +35,17 @@ export class Engine {
       this.ask({ kind: "flag", flag: this.flag.buffer as SharedArrayBuffer }).catch(() => {});
     }
     this.call({ do: "about" }).then(
-      (about) => this.onState(told(about as { simd: string; version: string }), false),
+      (about) => {
+        this.about = told(about as { simd: string; version: string });
+        this.tell();
+      },
       () => {},
     );
+  }
+
+  /** Says what computes: the engine itself, or another. */
+  tell(other = this.about): void {
+    if (other !== "") this.onState(`${other} Nothing is sent anywhere.`, false);
   }
 
   private hear(answer: Answer): void {
@@ -64,6 +76,7 @@ export class Engine {
     clearTimeout(this.ending);
     this.worker?.terminate();
     this.worker = null;
+    this.helpers.end();
     const pending = [...this.pending.values()];
     this.pending.clear();
     for (const { reject } of pending) reject(new Error(why));
@@ -81,6 +94,26 @@ export class Engine {
   call(request: Request): Promise<unknown> {
     if (this.flag) Atomics.store(this.flag, 0, 0);
     return this.ask({ kind: "call", request });
+  }
+
+  /** A request that so many workers share, where the page is isolated; the first answers. */
+  async shared(size: number, request: Request): Promise<unknown> {
+    if (size === 1) return this.call(request);
+    const files = (await this.ask({ kind: "pack" })) as [string, Uint8Array][];
+    const { memory, done } = await this.helpers.begin(size, request, files);
+    await this.ask({ kind: "group", memory, rank: 0, size });
+    // Where another can't go on, the first would wait for it for ever.
+    let ended = false;
+    done.catch((error: Error) => setTimeout(() => ended || this.lose(error.message), PATIENCE));
+    try {
+      return await this.call({ ...request, group: { rank: 0, size } } as Request);
+    } catch (error) {
+      // They may wait for something that the first doesn't send any more.
+      this.helpers.end();
+      throw error;
+    } finally {
+      ended = true;
+    }
   }
 
   write(path: string, bytes: Uint8Array): Promise<unknown> {
@@ -109,5 +142,5 @@ export class Engine {
 
 function told(about: { simd: string; version: string }): string {
   const vectors = about.simd === "scalar" ? "without vectors" : `with vectors (${about.simd})`;
-  return `Computed in this page by WebAssembly ${vectors}. Nothing is sent anywhere.`;
+  return `Computed in this page by WebAssembly ${vectors}.`;
 }

@@ -43,9 +43,9 @@ export function onRule(name: string, rule: string): string {
 
 const rule = (name: string, text: string): Example => ({ name, text: onRule(name, text) });
 
-const points = (name: string, generate: string): Example => ({
+const points = (name: string, generate: string, classes = 2): Example => ({
   name,
-  text: set(set(set(moons, "", "name", JSON.stringify(name)), "", "about", '"Points of a plane told apart"'), "data", "generate", generate),
+  text: set(set(set(moons, "", "name", JSON.stringify(name)), "", "about", '"Points of a plane told apart"'), "data", "generate", generate).replace("out = 2 }", `out = ${classes} }`),
 });
 
 /** A KAN on a formula; inputs are the names in it, each between -1 and 1. */
@@ -136,7 +136,7 @@ export const FAMILIES: Family[] = [
     examples: [
       { name: "two moons", text: moons },
       points("spirals", '{ name = "spirals", samples = 1000, turns = 1.5 }'),
-      points("three arms", '{ name = "spirals", samples = 900, arms = 3 }'),
+      points("three arms", '{ name = "spirals", samples = 900, arms = 3 }', 3),
       { name: "Friedman's function", text: friedman },
     ],
     takes: { accept: ".csv,.tsv,.txt", what: "a table (CSV)", kind: "table" },

@@ -4,9 +4,10 @@ import { Curve } from "./curve";
 import { h, number } from "./dom";
 import type { Engine } from "./engine";
 import { type Family, onFormula } from "./families";
+import { KernelsPanel } from "./kernels";
 import { Knobs } from "./knobs";
 import { fragment } from "./link";
-import type { EngineEvent, Figure, Mistake } from "./messages";
+import type { Device, EngineEvent, Figure, Mistake } from "./messages";
 import { draftOf, ownFields, type Taken } from "./own";
 import { MistakePanel, proofOf } from "./proof";
 import { results } from "./results";
@@ -22,6 +23,9 @@ export class Lab {
   private text = h("textarea", { spellcheck: false, rows: 18, "aria-label": "The experiment" });
   private choice = h("select", { id: "example" });
   private seed = h("input", { type: "number", min: "0", step: "1", value: "0", id: "seed" });
+  private device = h("select", { id: "computes" }, h("option", { value: "cpu" }, "processor"), h("option", { value: "gpu" }, "GPU (WebGPU)"));
+  private gpu = "";
+  private workers = h("select", { id: "workers" });
   private train = h("button", { class: "main", type: "button" }, "Train");
   private stop = h("button", { type: "button", disabled: true }, "Stop");
   private share = h("button", { type: "button" }, "Copy link");
@@ -38,10 +42,15 @@ export class Lab {
   private compare: Compare | null = null;
   private knobs: Knobs | null = null;
   private mistakes: MistakePanel;
+  private kernels: KernelsPanel;
   private taken: Taken | null = null;
   private figures: Figure[] = [];
   private steps = 1;
   private began = 0;
+  private done = 0;
+  private stepped = false;
+  /** How fast it was at the last epoch, before the verification. */
+  private trained = "";
   private running = false;
 
   constructor(
@@ -52,18 +61,22 @@ export class Lab {
     this.choice.addEventListener("change", () => this.take(family.examples[Number(this.choice.value)]!.text));
     this.seed.addEventListener("input", () => this.change(set(this.text.value, "train", "seed", String(Number(this.seed.value) || 0))));
     this.text.addEventListener("change", () => this.changed());
+    this.device.addEventListener("change", () => void this.choose(this.device.value as Device));
+    for (let n = 1; n <= Math.min(navigator.hardwareConcurrency, 8); n *= 2) this.workers.append(h("option", { value: String(n) }, String(n)));
+    this.workers.addEventListener("change", () => this.spread());
     this.train.addEventListener("click", () => void this.run());
     this.stop.addEventListener("click", () => engine.stop());
     this.share.addEventListener("click", () => void this.copyLink());
     const list = () => engine.call({ do: "mistakes", experiment: this.text.value }) as Promise<string[]>;
     this.mistakes = new MistakePanel(list, () => void this.check(), () => this.warn());
+    this.kernels = new KernelsPanel(engine, this.proof, (yes) => this.takeTurn(yes));
     this.element = h(
       "section",
       { class: "lab", "aria-labelledby": "title" },
       h("div", { class: "intro" }, h("h2", { id: "title", tabIndex: -1 }, family.title), h("p", {}, family.about)),
       this.controls(),
       h("div", { class: "stage" }, this.state, this.spoken, this.progress, this.view),
-      h("div", { class: "side" }, h("h3", {}, "Loss"), this.curve.element, h("h3", {}, "Proof"), this.proof, this.mistakes.element),
+      h("div", { class: "side" }, h("h3", {}, "Loss"), this.curve.element, h("h3", {}, "Proof"), this.proof, this.mistakes.element, this.kernels.element),
       this.after,
     );
     this.take(family.examples[0]!.text);
@@ -71,7 +84,9 @@ export class Lab {
 
   private controls(): HTMLElement {
     const { family } = this;
-    const box = h("div", { class: "controls" }, h("label", { for: "example" }, "Example"), this.choice, h("label", { for: "seed" }, "Seed"), this.seed);
+    const box = h("div", { class: "controls" }, h("label", { for: "example" }, "Example"), this.choice, h("label", { for: "seed" }, "Seed"), this.seed, h("label", { for: "computes" }, "Computed by"), this.device);
+    // What several workers share takes an isolated page.
+    if (crossOriginIsolated && this.workers.options.length > 1) box.append(h("label", { for: "workers" }, "Workers"), this.workers);
     if (family.formula) {
       const formula = h("input", { type: "text", value: "x*y + sin(3*x)", id: "formula", spellcheck: false });
       const use = h("button", { type: "button" }, "Use");
@@ -106,6 +121,48 @@ export class Lab {
       if (/^[\w.-]+$/.test(name)) void this.engine.write(`/${name}`, new TextEncoder().encode(content));
     }
     this.change(text);
+  }
+
+  /** Lets the processor compute, or the GPU where the browser has one; a sentence where it has none. */
+  async choose(device: Device): Promise<void> {
+    this.device.value = device;
+    this.kernels.show(device === "gpu");
+    this.workers.disabled = device === "gpu";
+    if (device === "cpu") return this.engine.tell();
+    this.device.disabled = true;
+    try {
+      this.gpu = String(await this.engine.ask({ kind: "gpu" }));
+      this.engine.tell(`Computed in this page by ${this.gpu} through WebGPU.`);
+      this.warn();
+    } catch (error) {
+      this.device.value = "cpu";
+      this.workers.disabled = this.running;
+      this.kernels.show(false);
+      this.engine.tell();
+      this.fail(error);
+    } finally {
+      this.device.disabled = this.running;
+    }
+  }
+
+  /** Lets several workers share every batch: it is cut into shards, as with several processes of the command. */
+  private spread(): void {
+    const count = Number(this.workers.value);
+    const shards = Number(get(this.text.value, "train", "shards") ?? 0);
+    if (count <= 1 || shards >= count) return;
+    this.change(set(this.text.value, "train", "shards", String(count)));
+    this.say(`Every batch is cut into ${count} shards, which the experiment says: its weights have these bits with any number of workers, and with the command.`);
+  }
+
+  /** What computes the next steps. Mistakes are put into the processor's kernels: those are trained with there. */
+  private placed(mistake: Mistake | undefined): Device {
+    return mistake ? "cpu" : (this.device.value as Device);
+  }
+
+  /** Workers that share the training: no more than the shards that the experiment has. */
+  private count(): number {
+    const shards = Number(get(this.text.value, "train", "shards") ?? 1);
+    return crossOriginIsolated ? Math.max(1, Math.min(Number(this.workers.value), shards)) : 1;
   }
 
   private change(text: string): void {
@@ -152,18 +209,29 @@ export class Lab {
   private warn(): void {
     const mistake = this.mistakes.chosen();
     this.element.classList.toggle("wrong", mistake !== undefined);
+    if (mistake && this.device.value === "gpu") this.say("A mistake is put into the processor's kernels: it computes as long as there is one.");
   }
 
   private busy(yes: boolean): void {
     this.running = yes;
     this.train.disabled = yes;
+    this.device.disabled = yes;
+    this.workers.disabled = yes || this.device.value === "gpu";
+    this.kernels.ready(!yes);
     this.stop.disabled = !yes;
     if (yes) this.mistakes.ready(false);
   }
 
+  /** Takes the engine for something that is not a training, or gives it back; whether it was free. */
+  private takeTurn(yes: boolean): boolean {
+    if (yes && this.running) return false;
+    this.busy(yes);
+    if (!yes) this.mistakes.ready(this.after.querySelector(".files") !== null);
+    return true;
+  }
+
   private async run(): Promise<void> {
-    if (this.running) return;
-    this.busy(true);
+    if (!this.takeTurn(true)) return;
     const mistake = this.mistakes.chosen();
     this.curve.begin(mistake === undefined);
     this.view.replaceChildren();
@@ -174,43 +242,45 @@ export class Lab {
     this.proof.replaceChildren(h("p", {}, mistake ? `Training with a mistake: ${mistake.words}.` : "Training …"));
     this.say("Starting …");
     this.began = performance.now();
+    this.done = 0;
+    this.stepped = false;
+    this.trained = "no epoch";
+    const device = this.placed(mistake);
     this.engine.onEvent = (event) => this.hear(event);
     try {
       await this.engine.ask({ kind: "remove", path: RUN });
-      const answer = (await this.engine.call({
+      const answer = (await this.engine.shared(device === "cpu" ? this.count() : 1, {
         do: "train",
         experiment: this.text.value,
         folder: RUN,
         view: 120,
         verify: true,
+        device,
         ...(mistake ? { mistake } : {}),
       })) as { summary: Record<string, unknown>; stopped: boolean };
-      await this.finish(answer.summary, answer.stopped, mistake);
+      await this.finish(answer.summary, answer.stopped, mistake, device);
       this.mistakes.ready(true);
     } catch (error) {
       this.fail(error);
       this.proof.replaceChildren(h("p", {}, "Nothing to check: the training ended with an error."));
     } finally {
-      this.busy(false);
-      this.mistakes.ready(this.after.querySelector(".files") !== null);
+      this.takeTurn(false);
     }
   }
 
   /** Checks the trained model once more, with the mistake that is chosen or without. */
   private async check(): Promise<void> {
-    if (this.running) return;
-    this.busy(true);
+    if (!this.takeTurn(true)) return;
     const mistake = this.mistakes.chosen();
     this.proof.replaceChildren(h("p", {}, mistake ? `Checking with a mistake: ${mistake.words} …` : "Checking …"));
     this.engine.onEvent = (event) => event.kind === "verified" && this.hear(event);
     try {
       await this.engine.ask({ kind: "copy", path: RUN, to: COPY });
-      await this.engine.call({ do: "check", run: COPY, ...(mistake ? { mistake } : {}) });
+      await this.engine.call({ do: "check", run: COPY, device: this.placed(mistake), ...(mistake ? { mistake } : {}) });
     } catch (error) {
       this.proof.replaceChildren(h("p", { class: "failed" }, error instanceof Error ? error.message : String(error)));
     } finally {
-      this.busy(false);
-      this.mistakes.ready(true);
+      this.takeTurn(false);
     }
   }
 
@@ -221,6 +291,8 @@ export class Lab {
         this.say(`${event.more.params.toLocaleString("en")} parameters, ${event.more.steps.toLocaleString("en")} steps.`);
         break;
       case "step":
+        this.done = event.more.step;
+        this.stepped = true;
         this.progress.value = event.more.step / this.steps;
         this.curve.add("loss", event.more.step, event.more.loss);
         break;
@@ -228,8 +300,12 @@ export class Lab {
         const { epoch, step, metrics } = event.more;
         if ("validation_loss" in metrics) this.curve.add("validation_loss", step, metrics.validation_loss ?? null);
         const figures = Object.entries(metrics).map(([name, value]) => `${name.replaceAll("_", " ")} ${number(value)}`);
-        const rate = step / Math.max((performance.now() - this.began) / 1000, 1e-3);
-        this.show([`Epoch ${epoch}`, ...figures, `${rate.toFixed(0)} steps/s`].join(" · "));
+        // A GPU's losses come when they are there: no step of its own is told.
+        if (!this.stepped) this.curve.add("loss", step, event.more.train_loss);
+        this.done = step;
+        this.progress.value = step / this.steps;
+        this.trained = this.rate();
+        this.show([`Epoch ${epoch}`, ...figures, this.trained].join(" · "));
         break;
       }
       case "view":
@@ -247,6 +323,12 @@ export class Lab {
         this.proof.replaceChildren(...proofOf(event.more));
         break;
     }
+  }
+
+  /** How fast it computes, views and evaluations included. */
+  private rate(): string {
+    const rate = this.done / Math.max((performance.now() - this.began) / 1000, 1e-3);
+    return `${rate.toFixed(rate < 10 ? 1 : 0)} steps/s`;
   }
 
   private draw(figures: Figure[]): void {
@@ -272,19 +354,21 @@ export class Lab {
     this.compare.show(before!, after!, `${figures[0]!.title} on the left, ${figures[1]!.title} on the right`);
   }
 
-  private async finish(summary: Record<string, unknown>, stopped: boolean, mistake: Mistake | undefined): Promise<void> {
+  private async finish(summary: Record<string, unknown>, stopped: boolean, mistake: Mistake | undefined, device: Device): Promise<void> {
     const seconds = (performance.now() - this.began) / 1000;
+    const rate = this.trained;
     const learned = summary.learned === true ? " It learnt." : summary.learned === false ? " It did not learn it; another seed may." : "";
     const unseen = this.proof.querySelector("p.bad") === null;
     const wrong = mistake ? (unseen ? " The mistake changes nothing in this model." : " Its gradients had a mistake in them.") : "";
-    this.say(`${stopped ? "Stopped" : "Done"} after ${seconds.toFixed(1)} s.${learned}${wrong}`);
+    const by = device === "gpu" ? `${this.gpu}, through WebGPU` : this.count() > 1 ? `${this.count()} workers` : "the processor";
+    this.say(`${stopped ? "Stopped" : "Done"} after ${seconds.toFixed(1)} s, ${rate}, computed by ${by}.${learned}${wrong}`);
     this.progress.value = 1;
-    this.after.append(...(await results(this.engine, this.family, this.text.value, summary, this.figures, this.taken?.picture)));
+    this.after.append(...(await results(this.engine, this.family, this.text.value, summary, this.figures, device, this.taken?.picture)));
   }
 
   private async copyLink(): Promise<void> {
     const files = this.withData.checked ? this.taken?.files : undefined;
-    const hash = await fragment({ tab: this.family.id, experiment: this.text.value, ...(files ? { files } : {}) });
+    const hash = await fragment({ tab: this.family.id, experiment: this.text.value, device: this.device.value as Device, ...(files ? { files } : {}) });
     if (hash === null) return this.fail(files ? "The experiment and the data are too long for a link." : "The experiment is too long for a link.");
     history.replaceState(null, "", hash);
     const holds = files ? "It holds the experiment and your data." : "It holds the experiment, and no data of yours.";

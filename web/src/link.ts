@@ -1,4 +1,5 @@
 // The whole state of a page as the fragment of its address.
+import type { Device } from "./messages";
 
 /** Fragments above this are not followed and not made: browsers and chats cut longer ones. */
 const LIMIT = 16_000;
@@ -8,6 +9,8 @@ const INFLATED = 1 << 20;
 export interface State {
   tab: string;
   experiment: string;
+  /** What computes, where that is not the processor. */
+  device?: Device;
   /** Files of the visitor's own, as text, where that was asked for. */
   files?: Record<string, string>;
 }
@@ -27,8 +30,9 @@ async function through(bytes: Uint8Array, stream: CompressionStream | Decompress
 }
 
 /** The fragment that holds an experiment, or null where it would be too long. */
-export async function fragment({ tab, experiment, files }: State): Promise<string | null> {
-  const text = files ? JSON.stringify({ experiment, files }) : experiment;
+export async function fragment({ tab, experiment, device, files }: State): Promise<string | null> {
+  const more = { ...(device === "gpu" ? { device } : {}), ...(files ? { files } : {}) };
+  const text = Object.keys(more).length > 0 ? JSON.stringify({ experiment, ...more }) : experiment;
   if (text.length > INFLATED) return null;
   const bytes = await through(new TextEncoder().encode(text), new CompressionStream("deflate-raw"));
   if (bytes.length > LIMIT) return null;
@@ -47,10 +51,10 @@ export async function parse(hash: string): Promise<Partial<State> & { tab: strin
     const bytes = Uint8Array.from(plain, (c) => c.charCodeAt(0));
     const text = new TextDecoder().decode(await through(bytes, new DecompressionStream("deflate-raw")));
     if (!text.startsWith("{")) return { tab, experiment: text };
-    const { experiment, files } = JSON.parse(text) as { experiment: unknown; files: unknown };
+    const { experiment, device, files = {} } = JSON.parse(text) as { experiment: unknown; device: unknown; files: unknown };
     const isText = (value: unknown): value is string => typeof value === "string";
     if (!isText(experiment) || typeof files !== "object" || files === null || !Object.values(files).every(isText)) throw new Error("not a state");
-    return { tab, experiment, files: files as Record<string, string> };
+    return { tab, experiment, device: device === "gpu" ? "gpu" : "cpu", files: files as Record<string, string> };
   } catch {
     throw new Error("the link is damaged; a part of it may be missing");
   }

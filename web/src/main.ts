@@ -39,7 +39,7 @@ function mark(id: string | null): void {
 }
 
 /** Opens a family, with an engine of its own: what another was doing ends. */
-function open({ tab, experiment, files }: Partial<State> & { tab: string }): void {
+function open({ tab, experiment, device: computes, files }: Partial<State> & { tab: string }): void {
   const family = FAMILIES.find((f) => f.id === tab);
   if (!family) return welcome();
   if (shown === family.id && experiment === undefined) return;
@@ -56,6 +56,7 @@ function open({ tab, experiment, files }: Partial<State> & { tab: string }): voi
   };
   const lab = new Lab(family, engine);
   if (experiment !== undefined) lab.take(experiment, files);
+  if (computes === "gpu") void lab.choose(computes);
   main.replaceChildren(lab.element);
   mark(family.id);
   // Who came by a key or by ear goes on where the family begins.

@@ -7,6 +7,9 @@ export type ToWorker = { id: number } & (
   | { kind: "remove"; path: string }
   | { kind: "copy"; path: string; to: string }
   | { kind: "flag"; flag: SharedArrayBuffer }
+  | { kind: "gpu" }
+  | { kind: "group"; memory: SharedArrayBuffer; rank: number; size: number }
+  | { kind: "pack" }
 );
 
 /** What the worker answers. */
@@ -24,12 +27,16 @@ export interface Mistake {
   only_f32: boolean;
 }
 
+/** What computes: WebAssembly on the processor, or the browser's WebGPU. */
+export type Device = "cpu" | "gpu";
+
 /** What the engine does (web/engine/src/lib.rs). */
 export type Request =
   | { do: "about" }
-  | { do: "train"; experiment: string; folder?: string; view?: number; verify?: boolean; mistake?: Mistake }
+  | { do: "train"; experiment: string; folder?: string; view?: number; verify?: boolean; mistake?: Mistake; device?: Device; group?: { rank: number; size: number } }
   | { do: "mistakes"; experiment: string }
-  | { do: "check"; run: string; mistake?: Mistake }
+  | { do: "check"; run: string; mistake?: Mistake; device?: Device }
+  | { do: "kernels"; only?: string[] }
   | { do: "draft"; path: string; target?: string; kan?: boolean; labels?: string; links?: boolean }
   | { do: "run"; run: string; inputs?: string[]; out?: string }
   | { do: "explain"; run: string; prune?: number }
@@ -69,6 +76,15 @@ export interface Verification {
   links: Link[];
 }
 
+/** A model whose kernels were held to the reference. */
+export interface KernelsEvent {
+  done: number;
+  of: number;
+  model: string;
+  passed: boolean;
+  problems: { model: string; tensor: string; link: string; verdict: string; ratio: number | null; note: string }[];
+}
+
 /** What happens while a run trains. */
 export type EngineEvent =
   | { kind: "start"; more: { params: number; step: number; steps: number } }
@@ -77,4 +93,5 @@ export type EngineEvent =
   | { kind: "view" | "figures"; more: Figure[] }
   | { kind: "note" | "warning" | "picture"; more: { text: string } }
   | { kind: "verified"; more: Verification }
+  | { kind: "kernels"; more: KernelsEvent }
   | { kind: "saved" | "skipped" | "stopped_early"; more: unknown };

@@ -4,13 +4,13 @@ import { download, h, sizeOf } from "./dom";
 import type { Engine } from "./engine";
 import type { Family } from "./families";
 import { fill, RUN } from "./lab";
-import type { Figure } from "./messages";
+import type { Device, Figure } from "./messages";
 import { Player } from "./player";
 import { zip } from "./zip";
 
 const CLEANED = "/cleaned";
 
-export async function results(engine: Engine, family: Family, experiment: string, summary: Record<string, unknown>, figures: Figure[], picture?: string): Promise<HTMLElement[]> {
+export async function results(engine: Engine, family: Family, experiment: string, summary: Record<string, unknown>, figures: Figure[], device: Device, picture?: string): Promise<HTMLElement[]> {
   const parts: HTMLElement[] = [];
   if (family.plays) parts.push(new Player(engine, `${RUN}/circuit.json`, experiment).element);
   if (family.explains) parts.push(explanation(engine));
@@ -18,7 +18,7 @@ export async function results(engine: Engine, family: Family, experiment: string
   if (figures.length > 0) parts.push(report(figures));
   parts.push(await files(engine, family));
   const digest = String(summary.weights_sha256 ?? "");
-  if (digest) parts.push(h("p", { class: "digest" }, "SHA-256 of the weights, on every machine: ", h("code", {}, digest)));
+  if (digest) parts.push(h("p", { class: "digest" }, `SHA-256 of the weights, ${device === "gpu" ? "on this GPU" : "on every machine"}: `, h("code", {}, digest)));
   return parts;
 }
 

@@ -1,6 +1,8 @@
 // The engine in a worker: the page stays free while it trains.
 import { ConsoleStdout, Directory, File, Inode, OpenFile, PreopenDirectory, WASI } from "@bjorn3/browser_wasi_shim";
-import type { Answer, ToWorker } from "./messages";
+import { Group } from "./group";
+import type { Answer, Request, ToWorker } from "./messages";
+import { promising, WebGpu } from "./webgpu";
 
 interface Engine {
   memory: WebAssembly.Memory;
@@ -9,6 +11,10 @@ interface Engine {
   answer(): number;
 }
 
+/** The engine, once it is loaded, and the GPU that it may compute on. */
+let loaded: Engine | null = null;
+const gpu = new WebGpu({ memory: () => loaded!.memory });
+
 declare const self: DedicatedWorkerGlobalScope;
 
 /** Built, this file stands in a folder beside the engines. */
@@ -16,9 +22,20 @@ const HERE = import.meta.url;
 
 const files = new PreopenDirectory("/", new Map<string, Inode>());
 let stopping: Int32Array | null = null;
+/** The place among workers that train together. */
+let group: { place: Group; rank: number; size: number } | null = null;
 
-function heard(engine: () => Engine, text: number, length: number): number {
-  const bytes = new Uint8Array(engine().memory.buffer).slice(text, text + length);
+function exchanged(send: number, sent: number, received: number, counts: number): void {
+  if (!group) throw new Error("there are no other workers");
+  const { buffer } = loaded!.memory;
+  const lengths = (at: number) => new Uint32Array(buffer, at, group!.size);
+  group.place.exchange(new Uint8Array(buffer), send, lengths(sent), received, lengths(counts));
+}
+
+function heard(text: number, length: number): number {
+  // The first speaks for all.
+  if (group && group.rank > 0) return 0;
+  const bytes = new Uint8Array(loaded!.memory.buffer).slice(text, text + length);
   const event = JSON.parse(new TextDecoder().decode(bytes));
   postMessage({ kind: "event", event } satisfies Answer);
   return stopping ? Atomics.load(stopping, 0) : 0;
@@ -37,15 +54,16 @@ async function load(): Promise<Engine> {
   const silent = (line: string) => console.debug(line);
   const output = () => ConsoleStdout.lineBuffered(silent);
   const wasi = new WASI([], [], [new OpenFile(new File([])), output(), output(), files], { debug: false });
-  let engine: Engine | null = null;
   const imports = {
     wasi_snapshot_preview1: wasi.wasiImport,
-    retrograd: { event: (text: number, length: number) => heard(() => engine!, text, length) },
+    retrograd: { event: heard },
+    webgpu: gpu.imports(),
+    workers: { all_to_all: exchanged },
   };
   const { instance } = await WebAssembly.instantiateStreaming(response, imports);
-  engine = instance.exports as unknown as Engine;
+  loaded = instance.exports as unknown as Engine;
   wasi.initialize(instance as never);
-  return engine;
+  return loaded;
 }
 
 const loading = load();
@@ -70,24 +88,44 @@ async function serve(message: ToWorker): Promise<Answer> {
       case "copy":
         copy(message.path, message.to);
         return { kind: "done", id, ok: null };
+      case "pack":
+        return { kind: "done", id, ok: packed() };
+      case "group":
+        await loading;
+        group = { place: new Group(message.memory, message.rank, message.size), rank: message.rank, size: message.size };
+        return { kind: "done", id, ok: null };
+      case "gpu":
+        return { kind: "done", id, ok: await gpu.find() };
       case "call":
-        return { kind: "done", id, ok: call(await loading, message.request) };
+        return { kind: "done", id, ok: await call(await loading, message.request) };
     }
   } catch (error) {
     const told = error instanceof Error ? error.message : String(error);
-    // A trap leaves the engine in the middle of something: it can't be called again.
-    if (error instanceof WebAssembly.RuntimeError || error instanceof RangeError) return { kind: "broken", error: told };
+    // What ends a call in the middle of something leaves an engine that can't be called again.
+    if (error instanceof Ended) return { kind: "broken", error: told };
     return { kind: "failed", id, error: told };
   }
 }
 
-function call(engine: Engine, request: unknown): unknown {
+/** A trap of the engine, or an error of the page's in what it imports. */
+class Ended extends Error {}
+
+async function call(engine: Engine, request: Request): Promise<unknown> {
+  const onGpu = request.do === "kernels" || ("device" in request && request.device === "gpu");
+  if (onGpu) await gpu.find();
   const bytes = new TextEncoder().encode(JSON.stringify(request));
   const place = engine.reserve(bytes.length);
   new Uint8Array(engine.memory.buffer).set(bytes, place);
-  const length = engine.call();
+  let length: number;
+  try {
+    length = onGpu ? await promising(engine.call)() : engine.call();
+  } catch (error) {
+    throw new Ended(error instanceof Error ? error.message : String(error));
+  }
   const told = new Uint8Array(engine.memory.buffer).slice(engine.answer(), engine.answer() + length);
   const answer = JSON.parse(new TextDecoder().decode(told));
+  // A device that is lost stays so, and the engine keeps its device.
+  if ("error" in answer && onGpu && gpu.isLost()) throw new Ended(answer.error);
   if ("error" in answer) throw new Error(answer.error);
   return answer.ok;
 }
@@ -121,6 +159,11 @@ function read(path: string): Uint8Array {
   const file = folder.get(name);
   if (!(file instanceof File)) throw new Error(`${path}: there is no such file`);
   return file.data.slice();
+}
+
+/** The visitor's own files, which stand beside the folders of runs. */
+function packed(): [string, Uint8Array][] {
+  return [...files.dir.contents].flatMap(([name, inode]): [string, Uint8Array][] => (inode instanceof File ? [[`/${name}`, inode.data.slice()]] : []));
 }
 
 function list(path: string): { name: string; bytes: number }[] {

@@ -5,13 +5,16 @@
 //! function `event`; a run stops, and saves, where that returns 1. Files are those that the host gives
 //! through WASI: a page keeps them in memory, and a run's folder is downloaded from there.
 
+mod kernels;
 #[cfg(target_os = "wasi")]
 mod libc;
+mod training;
+mod webgpu;
+mod workers;
 
 use std::cell::RefCell;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use retrograd::bench::BenchDevice;
 use retrograd::family::draft::{self, InitOptions, Place};
@@ -20,11 +23,12 @@ use retrograd::logic::HardCircuit;
 use retrograd::logic::evaluate::Player;
 use retrograd::logic::patterns::StartState;
 use retrograd::rng::Key;
-use retrograd::train::{Event, Experiment, Observer, Session, experiment_of};
-use retrograd::verify::Mistake;
+use retrograd::train::{Experiment, experiment_of};
 use retrograd::{Error, Family, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
+
+use training::{Device, Train, Wrong};
 
 #[link(wasm_import_module = "retrograd")]
 unsafe extern "C" {
@@ -97,6 +101,14 @@ enum Request {
         run: PathBuf,
         #[serde(default)]
         mistake: Option<Wrong>,
+        #[serde(default)]
+        device: Device,
+    },
+    /// Holds the library's kernels on the browser's GPU to the f64 reference: the models of `retrograd verify
+    /// --device gpu`, or those whose names have one of these words. Suspends.
+    Kernels {
+        #[serde(default)]
+        only: Vec<String>,
     },
     /// The milliseconds of a step of one of the command's workloads; without a name, their names.
     Bench {
@@ -162,31 +174,6 @@ enum Request {
     },
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Train {
-    experiment: String,
-    #[serde(default)]
-    folder: Option<PathBuf>,
-    /// Milliseconds between two views of the state; none are drawn without it.
-    #[serde(default)]
-    view: Option<u64>,
-    #[serde(default)]
-    verify: bool,
-    #[serde(default)]
-    mistake: Option<Wrong>,
-}
-
-/// A mistake in gradients, on purpose.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Wrong {
-    words: String,
-    /// In the fast kernels alone: the reference stays right.
-    #[serde(default)]
-    only_f32: bool,
-}
-
 fn every() -> f64 {
     1.0
 }
@@ -199,9 +186,14 @@ impl Request {
                 "simd": retrograd::command::instruction_set().to_string(),
                 "families": retrograd::FAMILIES.iter().map(|f| f.name).collect::<Vec<_>>(),
             })),
-            Request::Train(asked) => train(asked),
-            Request::Mistakes { experiment } => mistakes(&experiment),
-            Request::Check { run, mistake } => check(run, mistake),
+            Request::Train(asked) => training::train(asked),
+            Request::Mistakes { experiment } => training::mistakes(&experiment),
+            Request::Check {
+                run,
+                mistake,
+                device,
+            } => training::check(run, mistake, device),
+            Request::Kernels { only } => kernels::check(&only),
             Request::Bench {
                 workload,
                 experiment,
@@ -351,127 +343,4 @@ fn paint(player: &mut Player, [x, y]: [i64; 2], radius: i64, value: bool) {
             }
         }
     }
-}
-
-/// Tells the host what happens.
-struct Teller<'a> {
-    stop: &'a AtomicBool,
-    view: Option<Duration>,
-    viewed: Option<Instant>,
-    stepped: Option<Instant>,
-    /// The lines of `metrics.csv`, without their times.
-    metrics: String,
-}
-
-/// Between two steps that are told.
-const STEPS: Duration = Duration::from_millis(50);
-
-impl Observer for Teller<'_> {
-    fn event(&mut self, event: Event<'_>) {
-        if matches!(event, Event::Step { .. }) {
-            if self.stepped.is_some_and(|at| at.elapsed() < STEPS) {
-                return;
-            }
-            self.stepped = Some(Instant::now());
-        }
-        if let Event::Epoch(record) = &event {
-            self.metrics += &format!(
-                "{},{},{},{}",
-                record.epoch, record.step, record.train_loss, record.lr
-            );
-            for (_, value) in &record.metrics {
-                self.metrics += &format!(",{value}");
-            }
-            self.metrics += &format!(",{}\n", u8::from(record.best));
-        }
-        if let Event::Figures(figures) = event {
-            if let Some((_, figures)) = Event::View(figures).to_json() {
-                tell("figures", figures);
-            }
-            return;
-        }
-        if let Some((kind, more)) = event.to_json()
-            && tell(kind, more)
-        {
-            self.stop.store(true, Ordering::SeqCst);
-        }
-    }
-
-    fn views(&mut self) -> bool {
-        let due = self
-            .view
-            .is_some_and(|every| self.viewed.is_none_or(|at| at.elapsed() >= every));
-        if due {
-            self.viewed = Some(Instant::now());
-        }
-        due
-    }
-}
-
-impl<'a> Teller<'a> {
-    fn new(stop: &'a AtomicBool, view: Option<u64>) -> Self {
-        Teller {
-            stop,
-            view: view.map(Duration::from_millis),
-            viewed: None,
-            stepped: None,
-            metrics: String::new(),
-        }
-    }
-}
-
-/// Runs a session of an experiment whose files are the host's.
-fn run(
-    mut experiment: Experiment,
-    mistake: Option<Wrong>,
-    view: Option<u64>,
-    place: impl FnOnce(Session<'_>) -> Session<'_>,
-) -> Result<Value> {
-    experiment.folder = Some("/".into());
-    let family = Family::find(experiment.family())?;
-    let stop = AtomicBool::new(false);
-    let mut teller = Teller::new(&stop, view);
-    let mut session = place(Session::new(experiment))
-        .observed_by(&mut teller)
-        .stopped_by(&stop);
-    if let Some(Wrong { words, only_f32 }) = mistake {
-        session = session.with_mistake(Mistake { words, only_f32 });
-    }
-    let summary = family.train(&mut session)?;
-    drop(session);
-    Ok(json!({
-        "summary": summary.to_json(),
-        "metrics": teller.metrics,
-        "stopped": stop.load(Ordering::SeqCst),
-        "simd": retrograd::command::instruction_set().to_string(),
-    }))
-}
-
-fn train(asked: Train) -> Result<Value> {
-    let experiment = Experiment::parse(&asked.experiment, "the experiment")?;
-    run(experiment, asked.mistake, asked.view, |session| {
-        let session = session.verified(asked.verify);
-        match asked.folder {
-            Some(folder) => session.in_folder(folder),
-            None => session,
-        }
-    })
-}
-
-fn check(folder: PathBuf, mistake: Option<Wrong>) -> Result<Value> {
-    let experiment = experiment_of(&folder)?;
-    run(experiment, mistake, None, |session| {
-        session.resuming(folder).verified(true).reported(false)
-    })
-}
-
-fn mistakes(text: &str) -> Result<Value> {
-    let mut experiment = Experiment::parse(text, "the experiment")?;
-    experiment.folder = Some("/".into());
-    let family = Family::find(experiment.family())?;
-    let mut all = Vec::new();
-    let mut session = Session::new(experiment).mistakes_into(&mut all);
-    family.train(&mut session)?;
-    drop(session);
-    Ok(json!(all))
 }

@@ -1,6 +1,7 @@
 //! Adapters: what there is, and which one is taken.
 
 use std::future::Future;
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::device::Gpu;
@@ -81,9 +82,27 @@ impl Gpu {
         choose(&Choice::Auto, &adapters)?;
         Ok(best(&adapters))
     }
+
+    /// From here on adapters are those of this instance, and not the system's: for a program that has an
+    /// instance already, or a backend of its own ([`wgpu::Instance::from_custom`]), as the playground has for
+    /// the browser's WebGPU. Devices that are open stay as they are.
+    pub fn take_adapters_of(instance: wgpu::Instance) {
+        *GIVEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(instance);
+    }
 }
 
+/// What [`Gpu::take_adapters_of`] was given.
+static GIVEN: Mutex<Option<wgpu::Instance>> = Mutex::new(None);
+
 pub(super) fn all_adapters() -> Vec<wgpu::Adapter> {
+    let given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(instance) = given {
+        return block_on(instance.enumerate_adapters(wgpu::Backends::all()));
+    }
+    // Where wgpu has no backend for the system, it makes no instance.
+    if wgpu::Instance::enabled_backend_features().is_empty() {
+        return Vec::new();
+    }
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY))
 }
@@ -167,7 +186,8 @@ fn best(adapters: &[AdapterDescription]) -> Vec<usize> {
     adapters.iter().filter(alike).map(|a| a.index).collect()
 }
 
-/// Drives a future of wgpu, which is ready at once where there is no browser.
+/// Drives a future of wgpu, which is ready at once on a system, and in the playground, whose backend waits for the
+/// browser before it gives one.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -202,6 +222,17 @@ mod tests {
         assert_eq!(choose(&Choice::parse(&part), &adapters).unwrap(), 0);
         assert_eq!(Choice::parse("3"), Choice::Index(3));
         assert_eq!(Choice::parse("auto"), Choice::Auto);
+    }
+
+    #[test]
+    fn adapters_are_those_of_the_instance_that_was_given() {
+        let names = || Vec::from_iter(Gpu::adapters().into_iter().map(|a| a.name));
+        let own = names();
+        let descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+        // (What other tests of this process see after it are the same adapters.)
+        Gpu::take_adapters_of(wgpu::Instance::new(descriptor));
+        assert_eq!(names(), own);
+        assert!(Gpu::open(&Choice::Auto).is_ok());
     }
 
     #[test]

@@ -62,3 +62,5 @@ pub use traffic::{KernelTraffic, StepTraffic};
 pub use train::GpuTrainOptions;
 pub use trainer::GpuTrainer;
 pub use verifier::GpuVerifier;
+/// What [`Gpu::take_adapters_of`] takes an instance of.
+pub use wgpu;

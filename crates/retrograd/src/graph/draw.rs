@@ -7,10 +7,11 @@ use std::fmt::Write;
 use super::structure::Graph;
 use crate::rng::Key;
 
-/// Colours of classes, distinct in light and dark, and to the colour-blind: those of Okabe and Ito, and of
-/// Tol, that a white number can be read on.
+/// Colours of classes, distinct in light and dark, and to the colour-blind: those of Okabe and Ito, one of
+/// Tol and a brown. To who lacks one kind of cones any two of them are 16 apart in CIELAB, or more
+/// (`web/tests/colours.mjs`).
 const COLOURS: [&str; 8] = [
-    "#0072b2", "#d55e00", "#009e73", "#aa4499", "#e69f00", "#56b4e9", "#882255", "#999933",
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#882255", "#645028",
 ];
 
 /// The colour of a class.

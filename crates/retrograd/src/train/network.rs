@@ -12,7 +12,7 @@ use serde_json::json;
 
 pub use self::trained::{Predictions, TrainedNetwork};
 
-use self::findings::{confusion_table, first_against_truth, truth_against_prediction};
+use self::findings::{confusion_table, first_against_truth, residuals, truth_against_prediction};
 use self::measures::{Measures, outputs};
 use super::{
     Example, Experiment, Figure, Findings, MeasuredOn, Metadata, Metrics, Specimen, Summary, Task,
@@ -532,10 +532,12 @@ impl Task for NetworkTask {
             (Measures::Regression(_), scoring) => {
                 let width = self.network.output_len();
                 let points = first_against_truth(scoring, data, &outputs, width)?;
-                findings.figures.push(truth_against_prediction(
-                    &format!("{count} {name}"),
-                    &points,
-                ));
+                let named = format!("{count} {name}");
+                let figures = [
+                    truth_against_prediction(&named, &points),
+                    residuals(&named, &points),
+                ];
+                findings.figures.extend(figures);
             }
             _ => {}
         }

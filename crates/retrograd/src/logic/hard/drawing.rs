@@ -29,12 +29,12 @@ const MARGIN: f64 = 16.0;
 /// What an input's label says of its place in the neighbourhood.
 const PLACES: [&str; 9] = ["↖", "↑", "↗", "←", "·", "→", "↙", "↓", "↘"];
 
-/// The colour of a gate's kind.
+/// The colour of a gate's kind: those who lack one kind of cones tell any two apart, and from that of the inputs.
 pub(super) fn colour(op: u8) -> &'static str {
     match op {
-        6 | 9 => "#b8576a",
-        1 | 2 | 4 | 8 => "#5b8a5a",
-        7 | 11 | 13 | 14 => "#b07d3c",
+        6 | 9 => "#882255",
+        1 | 2 | 4 | 8 => "#009e73",
+        7 | 11 | 13 | 14 => "#c46a00",
         _ => "#777",
     }
 }

@@ -3,7 +3,7 @@
 use super::Scoring;
 use crate::Result;
 use crate::data::{Dataset, Targets};
-use crate::train::report::scatter;
+use crate::train::report::{scatter, scatter_around_zero};
 use crate::train::{Content, Figure};
 
 pub(super) fn confusion_table(name: &str, classes: &[String], rows: &[&[f64]]) -> Figure {
@@ -55,5 +55,21 @@ pub(super) fn truth_against_prediction(name: &str, points: &[(f64, f64)]) -> Fig
              they agree."
         ),
         content: Content::Svg(scatter(points, "true", "predicted")),
+    }
+}
+
+pub(super) fn residuals(name: &str, points: &[(f64, f64)]) -> Figure {
+    let left: Vec<(f64, f64)> = points.iter().map(|&(t, p)| (p, t - p)).collect();
+    Figure {
+        title: "Residuals".into(),
+        caption: format!(
+            "The {name} samples: across the predicted value, upwards what the true one has beyond it. \
+             Where they are not the same on both sides of the line all along it, something is not learnt."
+        ),
+        content: Content::Svg(scatter_around_zero(
+            &left,
+            "predicted",
+            "true minus predicted",
+        )),
     }
 }

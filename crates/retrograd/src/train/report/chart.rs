@@ -8,10 +8,10 @@ use crate::train::Record;
 
 const WIDTH: f64 = 420.0;
 const HEIGHT: f64 = 250.0;
-const LEFT: f64 = 58.0;
-const RIGHT: f64 = 14.0;
-const TOP: f64 = 30.0;
-const BOTTOM: f64 = 34.0;
+pub(super) const LEFT: f64 = 58.0;
+pub(super) const RIGHT: f64 = 14.0;
+pub(super) const TOP: f64 = 30.0;
+pub(super) const BOTTOM: f64 = 34.0;
 /// Points of a line; longer ones show the least and the largest value of each piece.
 const POINTS: usize = 600;
 
@@ -131,14 +131,14 @@ fn panels(records: &[Record]) -> Vec<Panel<'_>> {
 }
 
 /// A linear or logarithmic axis.
-struct Axis {
-    low: f64,
-    high: f64,
+pub(super) struct Axis {
+    pub(super) low: f64,
+    pub(super) high: f64,
     log: bool,
 }
 
 impl Axis {
-    fn new(values: impl Iterator<Item = f64> + Clone, may_be_log: bool) -> Self {
+    pub(super) fn new(values: impl Iterator<Item = f64> + Clone, may_be_log: bool) -> Self {
         let low = values.clone().fold(f64::INFINITY, math::min);
         let high = values.fold(f64::NEG_INFINITY, math::max);
         // From a factor of 20 on, the small values would lie on the axis.
@@ -165,13 +165,13 @@ impl Axis {
         }
     }
 
-    fn share(&self, value: f64) -> f64 {
+    pub(super) fn share(&self, value: f64) -> f64 {
         let value = if self.log { math::log10(value) } else { value };
         (value - self.low) / (self.high - self.low)
     }
 
     /// Values to be written at the axis.
-    fn ticks(&self, most: f64) -> Vec<f64> {
+    pub(super) fn ticks(&self, most: f64) -> Vec<f64> {
         let span = self.high - self.low;
         // Few decades: 1, 2 and 5 in each.
         if self.log && span < 2.5 {
@@ -287,72 +287,6 @@ fn draw(svg: &mut String, panel: &Panel, best: Option<f64>) {
     }
 }
 
-/// Points in a plane with equal axes, and the line on which both are equal.
-pub(crate) fn scatter(points: &[(f64, f64)], across: &str, upwards: &str) -> String {
-    const SIDE: f64 = 380.0;
-    // More would hide one another, and weigh.
-    const MAX: usize = 2000;
-    let finite = |p: &&(f64, f64)| p.0.is_finite() && p.1.is_finite();
-    let stride = points.len().div_ceil(MAX).max(1);
-    let points: Vec<_> = points.iter().step_by(stride).filter(finite).collect();
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {SIDE} {SIDE}\" \
-         width=\"{SIDE}\" height=\"{SIDE}\" font-size=\"11\" role=\"img\" \
-         aria-label=\"{upwards} against {across}\">"
-    );
-    if !points.is_empty() {
-        let axis = Axis::new(points.iter().flat_map(|p| [p.0, p.1]), false);
-        let x = |v: f64| LEFT + axis.share(v) * (SIDE - LEFT - RIGHT);
-        let y = |v: f64| SIDE - BOTTOM - axis.share(v) * (SIDE - TOP - BOTTOM);
-        for tick in axis.ticks(5.0) {
-            let _ = write!(
-                svg,
-                "<path d=\"M{LEFT} {0:.1}H{1}M{2:.1} {TOP}V{3}\" stroke=\"currentColor\" \
-                 opacity=\".1\"/><text x=\"{4}\" y=\"{5:.1}\" text-anchor=\"end\" \
-                 fill=\"currentColor\" opacity=\".65\">{7}</text><text x=\"{2:.1}\" \
-                 y=\"{6}\" text-anchor=\"middle\" fill=\"currentColor\" \
-                 opacity=\".65\">{7}</text>",
-                y(tick),
-                SIDE - RIGHT,
-                x(tick),
-                SIDE - BOTTOM,
-                LEFT - 6.0,
-                y(tick) + 4.0,
-                SIDE - BOTTOM + 16.0,
-                tick_text(tick),
-            );
-        }
-        let _ = write!(
-            svg,
-            "<path d=\"M{:.1} {:.1}L{:.1} {:.1}\" stroke=\"currentColor\" opacity=\".4\"/>",
-            x(axis.low),
-            y(axis.low),
-            x(axis.high),
-            y(axis.high),
-        );
-        for &&(px, py) in &points {
-            let _ = write!(
-                svg,
-                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2\" fill=\"var(--a)\" \
-                 opacity=\".55\"/>",
-                x(px),
-                y(py),
-            );
-        }
-    }
-    let _ = write!(
-        svg,
-        "<text x=\"{}\" y=\"{}\" text-anchor=\"end\" fill=\"currentColor\" \
-         opacity=\".65\">{}</text><text x=\"{LEFT}\" y=\"17\" fill=\"currentColor\" \
-         opacity=\".65\">{}</text></svg>",
-        SIDE - RIGHT,
-        SIDE - 4.0,
-        escape(across),
-        escape(upwards),
-    );
-    svg
-}
-
 /// At most some [`POINTS`] points: the least and the largest value of each piece, in order.
 fn thin(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     if points.len() <= POINTS {
@@ -376,7 +310,7 @@ fn thin(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     kept
 }
 
-fn tick_text(value: f64) -> String {
+pub(super) fn tick_text(value: f64) -> String {
     if value == 0.0 {
         return "0".into();
     }

@@ -3,6 +3,7 @@
 mod chart;
 mod cite;
 mod machine;
+mod scatter;
 
 use crate::math;
 use std::fmt::Write;
@@ -13,9 +14,10 @@ use super::{Content, Digests, Experiment, Figure, Record, Summary, Verification}
 use crate::Layout;
 use crate::verify::{Link, Verdict};
 
+pub(super) use chart::curves;
 use chart::page_curves;
-pub(super) use chart::{curves, scatter};
 pub(super) use machine::cpu;
+pub(super) use scatter::{scatter, scatter_around_zero};
 
 /// What the page is made of.
 pub(super) struct Page<'a> {
