@@ -220,7 +220,7 @@ fn wrong_kernels_of_graphs_are_caught() {
         (
             mean,
             "the root's map overwrites",
-            "if (ADD) { value += f32(y[to]); }",
+            "if (ADD) { value += f32(c[at]); }",
             "",
         ),
         (

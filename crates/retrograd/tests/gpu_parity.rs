@@ -424,9 +424,9 @@ fn gpu_mutants_are_caught() {
             "index >= min(sizes.rows, 7u) * INPUTS",
         ),
         (
-            "padded weights misaligned",
-            "let f = place_of(input, feature + n);",
-            "let f = place_of(input, feature + n) + (feature + n) / (BASES + BASE);",
+            "weights misaligned",
+            "return f32(b[sizes.b + k * sizes.b_row + column * sizes.b_column]);",
+            "return f32(b[sizes.b + k * sizes.b_row + column * sizes.b_column + k / 5u]);",
         ),
         (
             "normalisation forgotten",

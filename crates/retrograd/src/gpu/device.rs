@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::adapter::{AdapterDescription, Choice, all_adapters, block_on, choose, describe};
 use super::counters::{Counters, Counting, GpuEvent, count};
 use super::guard;
-use super::kernels::Kernel;
+use super::kernels::{self, Kernel};
 use super::mutants::layout;
 use super::precision::with_f16;
 use crate::error::NO_MEMORY;
@@ -82,9 +82,15 @@ impl Gpu {
     }
 
     /// With a deliberate fault: a piece of text in the kernels replaced by another, to show that
-    /// the checks see it.
+    /// the checks see it. An error where no kernel has that text.
     #[doc(hidden)]
     pub fn open_mutated(choice: &Choice, from: &str, to: &str) -> Result<Arc<Self>> {
+        if !kernels::all().iter().any(|k| k.text(false).contains(from)) {
+            return Err(Error::Gpu {
+                what: format!("no kernel has the text {from:?}"),
+                advice: "take a piece of a WGSL file as it is now".into(),
+            });
+        }
         let gpu = Self::open_with(choice)?;
         let (from, to) = (from.to_string(), to.to_string());
         gpu.mutate(Some(Mutation {

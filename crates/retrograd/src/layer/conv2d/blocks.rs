@@ -19,7 +19,7 @@ const OWN: usize = 8;
 const FOUR: usize = 4;
 /// Rows and columns of the tiles of the weights' gradients, at most.
 const TILE: usize = 16;
-cuts!(OWN, FOUR, TILE);
+cuts!(PIXELS, QUADS, OWN, FOUR, TILE);
 
 /// How one of the kernels is cut.
 #[derive(Clone, Debug, PartialEq, Eq)]

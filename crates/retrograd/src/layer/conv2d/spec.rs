@@ -208,7 +208,35 @@ fn sizes() -> Vec<Stretch> {
     .axis("outputs", 32, [channels, lanes.times(3)])
     .axis("height", 7, [blocks])
     .axis("width", 6, [lanes.times(2)]);
+    #[cfg(feature = "gpu")]
+    return vec![plain, strided, stacked, transformed, reaching()];
+    #[cfg(not(feature = "gpu"))]
     vec![plain, strided, stacked, transformed]
+}
+
+/// Kernels that reach so far that a device has no room for all that a tile sees, or for all of their places, and
+/// takes them place by place.
+#[cfg(feature = "gpu")]
+fn reaching() -> Stretch {
+    let block = |name| cut(super::blocks::CUTS, name);
+    // Place by place from a kernel of 23 × 23 on, and from where a tile of 2 × 8 sees 42 × 48 pixels.
+    Stretch::network("conv2d, reaching far", |n| SizedNetwork {
+        input: vec![2, 5, 7],
+        layers: format!(
+            r#"[{{"kind":"conv2d","out":3,"kernel":{},"padding":{}}},{{"kind":"tanh"}},
+                {{"kind":"conv2d","out":2,"kernel":3,"dilation":{},"padding":{}}}]"#,
+            n[0],
+            n[0] / 2,
+            n[1],
+            n[1],
+        ),
+        samples: 2,
+        loss: Loss::Mse,
+    })
+    .axis("kernel", 3, [])
+    .axis("dilation", 1, [])
+    .on_device("kernel", [block("QUADS").over(23)])
+    .on_device("dilation", [block("PIXELS").over(105)])
 }
 
 fn sized(n: &[usize], options: &str) -> SizedNetwork {

@@ -86,7 +86,6 @@ impl Dense {
             ("piece", piece),
             ("pieces", pieces),
             ("weight", io.at(0)),
-            ("bias", io.at(1)),
             ("d_weight", d_weight),
             ("d_bias", d_bias),
             ("piece_step", self.parameters()),

@@ -17,7 +17,6 @@ struct Sizes {
     rows: u32,
     piece: u32,          // rows of a workgroup
     weight: u32,         // where W begins in the flat vector
-    bias: u32,           // and the bias
     d_weight: u32,       // where the gradient of W begins in d_params
     d_bias: u32,
     piece_step: u32,     // from one piece's sums to the next

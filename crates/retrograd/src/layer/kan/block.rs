@@ -16,7 +16,9 @@ const VECTORS: usize = BLOCK / LANES;
 const INTERVALS: usize = 128;
 /// Fewer columns are transposed one by one.
 const FEW: usize = 4;
-cuts!(BLOCK, HALF, FEW);
+/// Rows of two, points of a plane, are parted by vectors.
+const PAIR: usize = 2;
+cuts!(BLOCK, HALF, FEW, PAIR);
 
 /// Numbers that begin with a cache line: a vector that straddles two costs two loads or stores.
 #[repr(C, align(64))]
@@ -271,6 +273,17 @@ pub(super) fn transpose<S: Simd>(
     stride: usize,
 ) {
     let columns = transposed.len().div_ceil(stride);
+    if width == PAIR && columns == PAIR {
+        let (evens, odds) = transposed.split_at_mut(stride);
+        for (v, rows) in rows.chunks(PAIR * LANES).enumerate() {
+            let (a, b) = rows.split_at(rows.len().min(LANES));
+            let (a, b) = (simd::load_short(simd, a), simd::load_short(simd, b));
+            let place = v * LANES..v * LANES + rows.len() / PAIR;
+            simd::store_short(a.unzip_low(b), &mut evens[place.clone()]);
+            simd::store_short(a.unzip_high(b), &mut odds[place]);
+        }
+        return;
+    }
     if columns < FEW {
         for (c, transposed) in transposed.chunks_mut(stride).enumerate() {
             for (to, row) in transposed.iter_mut().zip(rows.chunks_exact(width)) {

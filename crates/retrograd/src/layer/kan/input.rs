@@ -16,10 +16,10 @@ const TILE: usize = 64;
 const WIDE_TILE: usize = 128;
 /// Outputs in workgroup memory at a time, where both slices fit.
 const SLICE: usize = 16;
-cuts!(TILE, WIDE_TILE, SLICE);
-
 /// Results of an invocation, down and across.
 const OWN: usize = 8;
+cuts!(TILE, WIDE_TILE, SLICE, OWN);
+
 /// Numbers of workgroup memory.
 const ROOM: usize = 4096;
 

@@ -173,6 +173,7 @@ fn sizes() -> Vec<Stretch> {
         let splines = 4 + degree;
         let inputs = [
             cut(cpu, "CHAIN"),
+            cut(block, "PAIR"),
             cut(block, "FEW"),
             cut(block, "HALF"),
             cut(super::rows::CUTS, "ROWS").over(splines),
@@ -198,6 +199,7 @@ fn sizes() -> Vec<Stretch> {
                 fused("PIECE"),
                 product("TILE"),
                 input("WIDE_TILE"),
+                input("OWN"),
             ];
             (stretch.on_device("rows", rows))
                 // Inputs that fill a block, and grids of more features than one.

@@ -90,6 +90,11 @@ const NO_CUTS: &[(&str, &str, &str)] = &[
         "more than a grid may have",
     ),
     ("layer/kan/block.rs", "VECTORS", "BLOCK in vectors"),
+    (
+        "layer/kan/input.rs",
+        "ROOM",
+        "whether a slice is SLICE or half of it, which both are drawn",
+    ),
     ("layer/kan/mod.rs", "MAX_DEGREE", "a limit of files"),
     ("layer/kan/rows.rs", "LEN", "numbers of a type's registers"),
     ("layer/mod.rs", "TENSORS", "places for tensors"),
@@ -110,6 +115,7 @@ const BUFFERS: &[(&str, &[&str])] = &[
         "graph/dag/gpu.rs",
         &["WEIGHT", "BIAS", "U", "A", "D_A", "D_U"],
     ),
+    ("layer/conv2d/gpu.rs", &["SUMS", "D_PADDED"]),
     (
         "layer/gat/gpu.rs",
         &["Z", "D_Z", "SENT", "RECEIVED", "D_SENT", "D_RECEIVED"],
