@@ -53,10 +53,8 @@ batch = 4
 optimizer = { kind = "adam", lr = 0.01 }
 "#;
 
-#[test]
-fn micrographs_are_trained_on_denoised_and_measured() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+/// Four exposures of a micrograph in halves, and the first one without noise.
+fn write_micrographs(folder: &Path) {
     let micrograph = retrograd::data::synthetic::Micrograph {
         width: 90,
         height: 70,
@@ -77,6 +75,19 @@ fn micrographs_are_trained_on_denoised_and_measured() {
             write("clean.mrc", &exposure.clean);
         }
     }
+}
+
+/// The number at the end of a line that begins so.
+fn figure(text: &str, name: &str) -> f64 {
+    let line = text.lines().find(|l| l.starts_with(name)).expect(name);
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn micrographs_are_trained_on_denoised_and_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write_micrographs(folder);
     std::fs::write(folder.join("halves.toml"), EXPERIMENT).unwrap();
     let text = succeed(folder, &["train", "halves.toml", "--out", "run"]);
     assert!(text.contains("odd_even_correlation_after"), "{text}");
@@ -97,10 +108,6 @@ fn micrographs_are_trained_on_denoised_and_measured() {
             "64",
         ],
     );
-    let figure = |text: &str, name: &str| -> f64 {
-        let line = text.lines().find(|l| l.starts_with(name)).expect(name);
-        line.rsplit(' ').next().unwrap().parse().unwrap()
-    };
     assert!(
         figure(&text, "PSNR after") > figure(&text, "PSNR before"),
         "{text}"
@@ -149,8 +156,11 @@ fn micrographs_are_trained_on_denoised_and_measured() {
     let none = ["run", "run", "half1", "none", "--halves", "--out", "other"];
     assert!(fail(folder, &none).contains("no images of equal names"));
     assert!(!folder.join("other").exists());
+    outputs_are_those_that_were_asked_for(folder);
+}
 
-    // The same bits on any number of threads, and never onto an input.
+/// The same bits on any number of threads, and never onto an input.
+fn outputs_are_those_that_were_asked_for(folder: &Path) {
     let one = ["run", "run", "odd/0.mrc", "--out", "one", "--threads", "1"];
     succeed(folder, &one);
     let read = |path: &str| std::fs::read(folder.join(path)).unwrap();

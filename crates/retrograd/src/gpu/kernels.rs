@@ -218,28 +218,11 @@ mod tests {
         on_gpu.gradients_f16().unwrap();
     }
 
-    #[test]
-    fn every_kernel_is_recorded_with_sizes_that_its_file_has() {
-        let spec = r#"{"input":[2,8,8],"layers":[
-            {"kind":"conv2d","out":4,"kernel":3,"padding":1},{"kind":"batch_norm2d"},
-            {"kind":"relu"},{"kind":"max_pool2d","kernel":2},{"kind":"upsample","scale":2},
-            {"kind":"add","with":2},{"kind":"concat","with":0},
-            {"kind":"conv_transpose2d","out":2,"kernel":2,"stride":2},{"kind":"flatten"},
-            {"kind":"dropout","p":0.5},{"kind":"dense","out":6},{"kind":"normalize"},
-            {"kind":"kan","out":3,"grid":5,"degree":3}],"sparsity":{"l1":0.1,"entropy":0.1}}"#;
-        let network = Network::new(&serde_json::from_str(spec).unwrap()).unwrap();
-        let params = network.init(0);
-        let gpu = Gpu::open(&Choice::Auto).unwrap();
-        let scale = LossScale::default();
-        let mut in_f32 = GpuNetwork::new(&gpu, &network, &params).unwrap();
-        step(&mut in_f32, &Target::values(vec![0.5; 6]), Loss::Mse);
-        gpu.set_backward_form(BackwardForm::Separate);
-        let mut separate = GpuNetwork::new(&gpu, &network, &params).unwrap();
-        step(&mut separate, &Target::values(vec![0.5; 6]), Loss::Mse);
-        gpu.set_backward_form(BackwardForm::FewestBytes);
+    /// Networks whose sums go in pieces, and whose tiles have 256 invocations.
+    fn step_on_large(gpu: &Arc<Gpu>) {
         let many = r#"{"input":[2],"layers":[{"kind":"dense","out":2},{"kind":"kan","out":1,"grid":3,"degree":2}]}"#;
         let many = Network::new(&serde_json::from_str(many).unwrap()).unwrap();
-        let mut in_pieces = GpuNetwork::new(&gpu, &many, &many.init(0)).unwrap();
+        let mut in_pieces = GpuNetwork::new(gpu, &many, &many.init(0)).unwrap();
         let target = Target::values(vec![0.5; 300]);
         step_on(&mut in_pieces, &[0.25; 600], &target, Loss::Mse);
         // Tiles of 256 invocations.
@@ -263,7 +246,7 @@ mod tests {
         ] {
             let wide = Network::new(&serde_json::from_str(spec).unwrap()).unwrap();
             gpu.set_backward_form(BackwardForm::Separate);
-            let mut on_wide = GpuNetwork::new(&gpu, &wide, &wide.init(0)).unwrap();
+            let mut on_wide = GpuNetwork::new(gpu, &wide, &wide.init(0)).unwrap();
             let target = Target::values(vec![0.5; samples * wide.output_len()]);
             step_on(
                 &mut on_wide,
@@ -273,6 +256,59 @@ mod tests {
             );
             gpu.set_backward_form(BackwardForm::FewestBytes);
         }
+    }
+
+    /// Graphs of every layer kind, a DAG and automata.
+    fn step_on_families(gpu: &Arc<Gpu>) {
+        for small in crate::layer::small_graphs() {
+            let (case, loss) = crate::verify::builtin::graph::case(small).unwrap();
+            let params: Vec<f32> = crate::scalar::cast(&case.params);
+            let mut on_graph = GpuNetwork::new(gpu, &case.model, &params).unwrap();
+            step_on(&mut on_graph, &case.input.cast(), &case.target.cast(), loss);
+        }
+        let dag = DagNN::new(&DagSpec::new(2, 1, 1, "tanh"), &[0, 1, 2], &[2, 2, 3]).unwrap();
+        let mut on_dag = GpuNetwork::new(gpu, &dag, &dag.init(0)).unwrap();
+        step_on(
+            &mut on_dag,
+            &[0.25; 4],
+            &Target::values(vec![0.5; 2]),
+            Loss::Mse,
+        );
+        // A step needs no gradient of its input; who calls backward may.
+        let pass = Pass::training(Key::new(0).purpose("step"));
+        let outputs = on_dag.forward_batch_training(&[0.25; 4], &pass);
+        let outputs = outputs.unwrap();
+        on_dag.backward_batch(&outputs).unwrap();
+        let gates = r#"{"channels":2,"kernels":3,"perception":[9,8,4,2],"update":[14,8,4,2],"steps":3,"gate_penalty":0.1}"#;
+        let gates = LogicCa::new(serde_json::from_str(gates).unwrap(), 5).unwrap();
+        let mut on_cells = GpuNetwork::new(gpu, &gates, &gates.init(0)).unwrap();
+        for fire in [None, Some(vec![true; 3 * 35])] {
+            let cells = LogicBatch::new(&gates, vec![0.5; 2 * 70], [2, 5, 7], fire).unwrap();
+            let target = Target::values(vec![0.5; 2 * 70]);
+            step_on(&mut on_cells, &cells, &target, Loss::SumSquares);
+        }
+    }
+
+    #[test]
+    fn every_kernel_is_recorded_with_sizes_that_its_file_has() {
+        let spec = r#"{"input":[2,8,8],"layers":[
+            {"kind":"conv2d","out":4,"kernel":3,"padding":1},{"kind":"batch_norm2d"},
+            {"kind":"relu"},{"kind":"max_pool2d","kernel":2},{"kind":"upsample","scale":2},
+            {"kind":"add","with":2},{"kind":"concat","with":0},
+            {"kind":"conv_transpose2d","out":2,"kernel":2,"stride":2},{"kind":"flatten"},
+            {"kind":"dropout","p":0.5},{"kind":"dense","out":6},{"kind":"normalize"},
+            {"kind":"kan","out":3,"grid":5,"degree":3}],"sparsity":{"l1":0.1,"entropy":0.1}}"#;
+        let network = Network::new(&serde_json::from_str(spec).unwrap()).unwrap();
+        let params = network.init(0);
+        let gpu = Gpu::open(&Choice::Auto).unwrap();
+        let scale = LossScale::default();
+        let mut in_f32 = GpuNetwork::new(&gpu, &network, &params).unwrap();
+        step(&mut in_f32, &Target::values(vec![0.5; 6]), Loss::Mse);
+        gpu.set_backward_form(BackwardForm::Separate);
+        let mut separate = GpuNetwork::new(&gpu, &network, &params).unwrap();
+        step(&mut separate, &Target::values(vec![0.5; 6]), Loss::Mse);
+        gpu.set_backward_form(BackwardForm::FewestBytes);
+        step_on_large(&gpu);
         let mut mixed = GpuNetwork::mixed(&gpu, &network, &params, scale).unwrap();
         step(&mut mixed, &Target::classes(vec![0, 2]), Loss::CrossEntropy);
         let images = r#"{"input":[1,11,12],"layers":[
@@ -287,33 +323,7 @@ mod tests {
             .set_image_loss(&ImageLoss::new(terms, 12, 11).unwrap())
             .unwrap();
         step(&mut on_images, &Target::values(vec![0.5; 264]), Loss::Mse);
-        for small in crate::layer::small_graphs() {
-            let (case, loss) = crate::verify::builtin::graph::case(small).unwrap();
-            let params: Vec<f32> = crate::scalar::cast(&case.params);
-            let mut on_graph = GpuNetwork::new(&gpu, &case.model, &params).unwrap();
-            step_on(&mut on_graph, &case.input.cast(), &case.target.cast(), loss);
-        }
-        let dag = DagNN::new(&DagSpec::new(2, 1, 1, "tanh"), &[0, 1, 2], &[2, 2, 3]).unwrap();
-        let mut on_dag = GpuNetwork::new(&gpu, &dag, &dag.init(0)).unwrap();
-        step_on(
-            &mut on_dag,
-            &[0.25; 4],
-            &Target::values(vec![0.5; 2]),
-            Loss::Mse,
-        );
-        // A step needs no gradient of its input; who calls backward may.
-        let pass = Pass::training(Key::new(0).purpose("step"));
-        let outputs = on_dag.forward_batch_training(&[0.25; 4], &pass);
-        let outputs = outputs.unwrap();
-        on_dag.backward_batch(&outputs).unwrap();
-        let gates = r#"{"channels":2,"kernels":3,"perception":[9,8,4,2],"update":[14,8,4,2],"steps":3,"gate_penalty":0.1}"#;
-        let gates = LogicCa::new(serde_json::from_str(gates).unwrap(), 5).unwrap();
-        let mut on_cells = GpuNetwork::new(&gpu, &gates, &gates.init(0)).unwrap();
-        for fire in [None, Some(vec![true; 3 * 35])] {
-            let cells = LogicBatch::new(&gates, vec![0.5; 2 * 70], [2, 5, 7], fire).unwrap();
-            let target = Target::values(vec![0.5; 2 * 70]);
-            step_on(&mut on_cells, &cells, &target, Loss::SumSquares);
-        }
+        step_on_families(&gpu);
         let recorded = gpu.recorded();
         let mut wanted = Vec::new();
         entries(

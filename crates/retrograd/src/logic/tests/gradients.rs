@@ -215,6 +215,69 @@ fn micro_batches_add_up() {
     }
 }
 
+/// Backward by its own pieces, with one of them wrong or none.
+fn by_pieces(
+    model: &LogicCa,
+    params: &[f32],
+    input: &LogicBatch,
+    mirrored: bool,
+    second_term: bool,
+) -> (Vec<f32>, Vec<f32>) {
+    let mut tape = reference::Tape::<f64>::default();
+    let params: Vec<f64> = cast(params);
+    let input: LogicBatch<f64> = model.cast_input(input);
+    model.soften(&params, &mut tape.p);
+    reference::forward(model, &input, &mut tape);
+    let channels = model.spec().channels;
+    let mut h = vec![0.0; params.len()];
+    let mut d_state: Vec<f64> = weights(input.state.len());
+    for t in (0..model.spec().steps).rev() {
+        let d_new = std::mem::replace(&mut d_state, vec![0.0; input.state.len()]);
+        for cell in 0..input.state.len() / channels {
+            let (y, x) = (cell / input.width % input.height, cell % input.width);
+            let own = cell * channels..(cell + 1) * channels;
+            if !input.fires(t, y, x) {
+                for (d, g) in d_state[own.clone()].iter_mut().zip(&d_new[own]) {
+                    *d += g;
+                }
+                continue;
+            }
+            let around = reference::neighbourhoods(model, &input, &tape.states[t], cell);
+            let mut cell_gradients =
+                reference::compute_cell_gradients(model, &tape.p, &around, &d_new[own]);
+            if mirrored {
+                for d in cell_gradients.d_neighbourhoods.chunks_exact_mut(9) {
+                    d.reverse();
+                }
+            }
+            reference::accumulate_gradients(
+                model,
+                &input,
+                cell,
+                &cell_gradients,
+                &mut h,
+                &mut d_state,
+            );
+        }
+    }
+    let mut d_params = vec![0.0; params.len()];
+    for ((p, h), d) in tape
+        .p
+        .chunks(16)
+        .zip(h.chunks(16))
+        .zip(d_params.chunks_mut(16))
+    {
+        if second_term {
+            reference::add_logit_gradient(p, h, d);
+        } else {
+            for i in 0..16 {
+                d[i] = p[i] * h[i];
+            }
+        }
+    }
+    (cast(&d_params), cast(&d_state))
+}
+
 /// Wrong gradients: each is far outside the bound that the right one keeps.
 #[test]
 fn mutants_are_caught() {
@@ -263,62 +326,8 @@ fn mutants_are_caught() {
         &gradients(&model, &params, &late, &pass),
     );
 
-    // Backward by its own pieces, with one of them wrong.
-    let by_pieces = |mirrored: bool, second_term: bool| {
-        let mut tape = reference::Tape::<f64>::default();
-        let params: Vec<f64> = cast(&params);
-        let input: LogicBatch<f64> = model.cast_input(&input);
-        model.soften(&params, &mut tape.p);
-        reference::forward(&model, &input, &mut tape);
-        let channels = model.spec().channels;
-        let mut h = vec![0.0; params.len()];
-        let mut d_state: Vec<f64> = weights(input.state.len());
-        for t in (0..model.spec().steps).rev() {
-            let d_new = std::mem::replace(&mut d_state, vec![0.0; input.state.len()]);
-            for cell in 0..input.state.len() / channels {
-                let (y, x) = (cell / input.width % input.height, cell % input.width);
-                let own = cell * channels..(cell + 1) * channels;
-                if !input.fires(t, y, x) {
-                    for (d, g) in d_state[own.clone()].iter_mut().zip(&d_new[own]) {
-                        *d += g;
-                    }
-                    continue;
-                }
-                let around = reference::neighbourhoods(&model, &input, &tape.states[t], cell);
-                let mut cell_gradients =
-                    reference::compute_cell_gradients(&model, &tape.p, &around, &d_new[own]);
-                if mirrored {
-                    for d in cell_gradients.d_neighbourhoods.chunks_exact_mut(9) {
-                        d.reverse();
-                    }
-                }
-                reference::accumulate_gradients(
-                    &model,
-                    &input,
-                    cell,
-                    &cell_gradients,
-                    &mut h,
-                    &mut d_state,
-                );
-            }
-        }
-        let mut d_params = vec![0.0; params.len()];
-        for ((p, h), d) in tape
-            .p
-            .chunks(16)
-            .zip(h.chunks(16))
-            .zip(d_params.chunks_mut(16))
-        {
-            if second_term {
-                reference::add_logit_gradient(p, h, d);
-            } else {
-                for i in 0..16 {
-                    d[i] = p[i] * h[i];
-                }
-            }
-        }
-        (cast(&d_params), cast(&d_state))
-    };
+    let by_pieces =
+        |mirrored, second_term| by_pieces(&model, &params, &input, mirrored, second_term);
     let pieces = by_pieces(false, true);
     assert!(over_bound(&model, &params, &input, &pieces) < 1.0);
     caught(

@@ -212,16 +212,9 @@ fn a_layer_of_graphs_asks_for_one() {
 /// Five values into two inputs were taken, and a short target divided by zero.
 #[test]
 fn wrong_lengths_from_outside_are_errors_and_change_nothing() {
-    use crate::train::{load_weights, save_weights};
-    use crate::{Loss, Target};
     let spec = NetworkSpec::new(&[2], vec![LayerSpec::dense(3)]);
-    let mut network = Network::new(&spec).unwrap();
+    let network = Network::new(&spec).unwrap();
     let params = network.init(1);
-    let invalid = |error: crate::Error, parts: &[&str]| {
-        assert!(matches!(error, crate::Error::Invalid { .. }), "{error:?}");
-        let text = error.to_string();
-        assert!(parts.iter().all(|p| text.contains(p)), "{text}");
-    };
     let five = vec![0.5; 5];
     invalid(
         network.predict(&params, &five).unwrap_err(),
@@ -287,6 +280,18 @@ fn wrong_lengths_from_outside_are_errors_and_change_nothing() {
         invalid(error.unwrap_err(), &says);
     }
     assert_eq!(network.predict(&params, &[0.5; 4]).unwrap().len(), 6);
+}
+
+/// An error of what was given, whose text has all these parts.
+fn invalid(error: crate::Error, parts: &[&str]) {
+    assert!(matches!(error, crate::Error::Invalid { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(parts.iter().all(|p| text.contains(p)), "{text}");
+}
+
+#[test]
+fn targets_of_a_wrong_length_are_errors() {
+    use crate::{Loss, Target};
     let y = [0.0_f32; 6];
     for loss in [
         Loss::CrossEntropy,
@@ -305,7 +310,15 @@ fn wrong_lengths_from_outside_are_errors_and_change_nothing() {
         &["5 values"],
     );
     assert!(Loss::CrossEntropy.evaluate(&y, &target, None).unwrap() > 1.0);
-    // Weights come back as they were saved, with what stands beside them.
+}
+
+/// With what stands beside them.
+#[test]
+fn weights_come_back_as_they_were_saved() {
+    use crate::train::{load_weights, save_weights};
+    let spec = NetworkSpec::new(&[2], vec![LayerSpec::dense(3)]);
+    let mut network = Network::new(&spec).unwrap();
+    let params = network.init(1);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("w.safetensors");
     let beside = vec![("note".to_string(), "mine".to_string())];
