@@ -479,3 +479,31 @@ fn a_layer_of_every_kind_alone_in_one_network_agrees() {
     let network = Network::new(&spec).unwrap();
     assert_parity("flatten last", &network, 4, &mut parts(&network));
 }
+
+/// Software Vulkan ends loops after 65,535 iterations without an error, in the middle of a sum.
+#[test]
+fn kernels_that_an_adapter_would_leave_off_are_refused_and_long_products_made_in_parts() {
+    let network = network_of(
+        &[2, 5, 7],
+        r#"[{"kind":"conv2d","out":3,"kernel":63,"padding":31}]"#,
+    );
+    if gpu().description().kind == "software" {
+        let params = network.init(0);
+        let mut on_gpu = GpuNetwork::new(&gpu(), &network, &params).unwrap();
+        let (x, t) = (batch(&network, 2), target(&network, 2));
+        let options = GpuTrainOptions::default();
+        let error = on_gpu.loss_and_gradients(&x, &t, Loss::Mse, &options);
+        let error = error.err().unwrap().to_string();
+        assert!(
+            error.contains("65535") && error.contains("conv2d"),
+            "{error}"
+        );
+    } else {
+        assert_parity("63 × 63", &network, 2, &mut parts(&network));
+    }
+    let long = network_of(
+        &[70_001],
+        r#"[{"kind":"dense","out":2},{"kind":"tanh"},{"kind":"dense","out":2}]"#,
+    );
+    assert_parity("70,001 inputs", &long, 2, &mut parts(&long));
+}

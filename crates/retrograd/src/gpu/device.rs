@@ -13,6 +13,10 @@ use super::precision::with_f16;
 use crate::error::NO_MEMORY;
 use crate::{Error, Result};
 
+/// Iterations after which Mesa's llvmpipe ends the loops of an invocation, all of them together
+/// (`LP_MAX_TGSI_LOOP_ITERATIONS`).
+const MESA_LOOPS: usize = 65_535;
+
 /// File, whether with 16-bit activations, entry point, constants.
 type PipelineKey = (&'static str, bool, &'static str, Vec<(&'static str, u64)>);
 
@@ -183,6 +187,21 @@ impl Gpu {
             form: Default::default(),
             tallies: AtomicBool::new(false),
         }))
+    }
+
+    /// An error where an invocation would loop more often than the adapter lets it: it would leave off without a word.
+    pub(crate) fn allow_loops(&self, label: &str, iterations: usize) -> Result<()> {
+        if self.description.kind != "software" || iterations <= MESA_LOOPS {
+            return Ok(());
+        }
+        Err(Error::Gpu {
+            what: format!(
+                "{label} takes {iterations} iterations of loops in an invocation, and software Vulkan leaves off after \
+                 {MESA_LOOPS}"
+            ),
+            advice: "take a graphics card, a smaller kernel, smaller images or a smaller batch; or --device cpu"
+                .into(),
+        })
     }
 
     /// The adapter behind it.

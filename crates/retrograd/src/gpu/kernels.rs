@@ -132,6 +132,7 @@ pub(crate) fn all() -> Vec<&'static Kernel> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::Arc;
 
     use super::*;
     use crate::gpu::{

@@ -20,7 +20,12 @@ const WIDE_TILE: usize = 128;
 /// Products of a result that are in workgroup memory at a time, and in a run.
 const SLICE: usize = 16;
 const RUN: usize = 64;
-cuts!(TILE, WIDE_TILE, SLICE, RUN);
+/// Products of a result that one dispatch makes: each takes up to one and two thirds of an iteration of a loop, and
+/// Mesa's software Vulkan makes no more than [`Gpu::allow_loops`] says.
+///
+/// [`Gpu::allow_loops`]: crate::gpu::Gpu
+const LONGEST: usize = 32_768;
+cuts!(TILE, WIDE_TILE, SLICE, RUN, LONGEST);
 
 /// Numbers of workgroup memory that both slices fit into.
 const ROOM: usize = 4096;
@@ -180,6 +185,14 @@ impl<'a> Matrix<'a> {
         }
     }
 
+    /// From a row and a column on.
+    fn starting_at(self, row: usize, column: usize) -> Self {
+        Matrix {
+            at: self.at + row * self.row + column * self.column,
+            ..self
+        }
+    }
+
     /// Rows and columns exchanged.
     pub fn transposed(self) -> Self {
         Matrix {
@@ -214,8 +227,47 @@ impl Product<'_> {
         tiling: Tiling,
         step: usize,
     ) -> Result<()> {
+        let Shape { inner, .. } = self.shape;
+        if self.shape.weights || inner <= LONGEST {
+            return self.record_part(recording, io, tiling, step);
+        }
+        // One part after the other, each added to those before.
+        for first in (0..inner).step_by(LONGEST) {
+            let end = inner.min(first + LONGEST);
+            let is_last = end == inner;
+            let shape = Shape {
+                inner: end - first,
+                bias: self.shape.bias && is_last,
+                add: self.shape.add || first > 0,
+                ..self.shape
+            };
+            let part = Product {
+                shape,
+                a: self.a.starting_at(0, first),
+                b: self.b.starting_at(first, 0),
+                relu: self.relu && is_last,
+                ..*self
+            };
+            let piece = shape.products();
+            part.record_part(recording, io, Tiling { piece, ..tiling }, step)?;
+        }
+        Ok(())
+    }
+
+    fn record_part(
+        &self,
+        recording: &mut Recording,
+        io: &Io<'_>,
+        tiling: Tiling,
+        step: usize,
+    ) -> Result<()> {
         let Product { shape, a, b, c, .. } = self;
         let [down, across] = tiling.lanes;
+        // A product, its share of what brings a slice, and of the loops around them.
+        let brought = (2 * (down + across)).div_ceil(down * across) * tiling.slice();
+        let loops = tiling.piece.div_ceil(tiling.slice()) * (tiling.slice() + brought + 1);
+        let label = format!("{} {}", io.name, self.name);
+        io.gpu.allow_loops(&label, loops + tiling.piece / RUN)?;
         let constants = [
             ("LANE_ROWS", down as f64),
             ("LANE_COLUMNS", across as f64),
@@ -253,7 +305,7 @@ impl Product<'_> {
         };
         recording.dispatch(
             io.gpu,
-            &format!("{} {}", io.name, self.name),
+            &label,
             (&PRODUCT, entry),
             &constants,
             &sizes,

@@ -41,6 +41,8 @@ pub(crate) struct Cut {
     pub piece: usize,
     pub pieces: usize,
     pub workgroups: usize,
+    /// Iterations of an invocation's loops.
+    pub loops: usize,
     pub numbers: Numbers,
 }
 
@@ -159,7 +161,7 @@ impl Conv2d {
                 let bias = usize::from(self.bias) * self.outputs;
                 let reals = blocks * self.inputs * seen + tiles * (self.weights() + bias) + outputs;
                 let workgroups = samples * tiles * self.groups * blocks;
-                all.push(Cut {
+                let cut = Cut {
                     lanes,
                     lane_channels,
                     quads,
@@ -175,7 +177,8 @@ impl Conv2d {
                         floats: 0,
                     },
                     ..Cut::whole()
-                });
+                };
+                all.push(cut.looping(self.kernel, group_in, slice * taps * (1 + taps)));
             }
         }
         let least = Numbers {
@@ -222,7 +225,7 @@ impl Conv2d {
                     * (stride / phases);
                 let bias = usize::from(transposed_bias) * self.inputs;
                 let reals = blocks * self.outputs * met + tiles * (self.weights() + bias) + inputs;
-                all.push(Cut {
+                let cut = Cut {
                     lanes,
                     lane_channels,
                     quads,
@@ -237,7 +240,9 @@ impl Conv2d {
                         floats: 0,
                     },
                     ..Cut::whole()
-                });
+                };
+                let body = slice * (1 + taps * (1 + taps)) + 2 * taps;
+                all.push(cut.looping(self.kernel, group_out, body));
             }
         }
         let least = Numbers {
@@ -302,6 +307,7 @@ impl Conv2d {
                         piece,
                         pieces,
                         workgroups: self.groups * blocks * chunks * pieces,
+                        loops: piece * of_tile(lanes, area, slice, block, tile, splits),
                         numbers: Numbers {
                             reals: reals as u64,
                             floats: (times * floats) as u64,
@@ -313,6 +319,22 @@ impl Conv2d {
         }
         taken(all, least, half)
     }
+}
+
+/// Iterations that a tile of the weights' gradients takes: its pixels and gradients are brought, and gone through.
+fn of_tile(
+    lanes: usize,
+    area: [usize; 2],
+    slice: usize,
+    block: usize,
+    tile: [usize; 2],
+    splits: usize,
+) -> usize {
+    let pixels = tile[0] * tile[1];
+    (slice * area[0] * area[1]).div_ceil(lanes)
+        + (pixels * block / FOUR).div_ceil(lanes)
+        + pixels.div_ceil(splits)
+        + 1
 }
 
 /// Tiles of the weights' gradients.
@@ -356,7 +378,21 @@ impl Cut {
             piece: 1,
             pieces: 1,
             workgroups: 1,
+            loops: 0,
             numbers: Numbers::default(),
+        }
+    }
+
+    /// With the iterations of a workgroup that goes through so many channels, and for each slice of them through all
+    /// places of the kernel; `body` is what it does where a slice is there.
+    fn looping(self, kernel: usize, channels: usize, body: usize) -> Self {
+        let taps = self.taps * self.taps;
+        let brought = (self.slice * self.area[0] * self.area[1]).div_ceil(self.lanes)
+            + (self.slice * taps * self.lane_channels * self.quads).div_ceil(self.lanes);
+        let slices = channels.div_ceil(self.slice) * (kernel / self.taps).pow(2);
+        Cut {
+            loops: slices * (brought + body + 2),
+            ..self
         }
     }
 

@@ -72,6 +72,8 @@ impl Conv2d {
         constants.extend_from_slice(more);
         let sizes = [&[("workgroups", cut.workgroups)], sizes].concat();
         let entry = entries[usize::from(cut.lanes > 64)];
+        io.gpu
+            .allow_loops(&format!("{} {entry}", io.name), cut.loops)?;
         let kernel = (&CONV2D, entry);
         io.run(
             recording,

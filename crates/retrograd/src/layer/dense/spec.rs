@@ -87,7 +87,12 @@ fn sizes() -> Vec<Stretch> {
         (dense.on_device("rows", [fused("ROWS"), fused("PIECE"), product("TILE")]))
             .on_device(
                 "inputs",
-                [fused("INPUTS"), product("SLICE"), product("RUN")],
+                [
+                    fused("INPUTS"),
+                    product("SLICE"),
+                    product("RUN"),
+                    product("LONGEST"),
+                ],
             )
             .on_device("outputs", [fused("OUTPUTS"), fused("OUTPUTS").times(2)])
     };

@@ -219,7 +219,7 @@ fn micro_batches_add_up() {
 fn by_pieces(
     model: &LogicCa,
     params: &[f32],
-    input: &LogicBatch,
+    input: &LogicBatch<f32>,
     mirrored: bool,
     second_term: bool,
 ) -> (Vec<f32>, Vec<f32>) {
