@@ -42,6 +42,9 @@ impl Record for Norm {
 
     fn forward(&self, recording: &mut Recording, io: &Io<'_>) -> Result<()> {
         let (sets, size) = self.sets(io.x_len);
+        // The sum, the squares, and the results.
+        let loops = 3 * size.div_ceil(64);
+        io.gpu.allow_loops(&format!("{} norm", io.name), loops)?;
         io.run(
             recording,
             (&NORM, "norm_forward"),
@@ -68,6 +71,8 @@ impl Record for Norm {
         let [weight, bias, ..] = io.trained;
         if weight || bias {
             let each = io.x_len / self.channels;
+            let loops = each.div_ceil(64) + each.div_ceil(4096);
+            io.gpu.allow_loops(&format!("{} norm", io.name), loops)?;
             io.run(
                 recording,
                 (&NORM, "norm_backward_weight"),
