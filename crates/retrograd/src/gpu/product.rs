@@ -20,11 +20,9 @@ const WIDE_TILE: usize = 128;
 /// Products of a result that are in workgroup memory at a time, and in a run.
 const SLICE: usize = 16;
 const RUN: usize = 64;
-/// Products of a result that one dispatch makes: each takes up to one and two thirds of an iteration of a loop, and
-/// Mesa's software Vulkan makes no more than [`Gpu::allow_loops`] says.
-///
-/// [`Gpu::allow_loops`]: crate::gpu::Gpu
-const LONGEST: usize = 32_768;
+/// Products of a result that one dispatch makes: each takes up to two and a quarter iterations of loops, of which
+/// Mesa's software Vulkan makes 65,535.
+const LONGEST: usize = 16_384;
 cuts!(TILE, WIDE_TILE, SLICE, RUN, LONGEST);
 
 /// Numbers of workgroup memory that both slices fit into.
@@ -264,7 +262,8 @@ impl Product<'_> {
         let Product { shape, a, b, c, .. } = self;
         let [down, across] = tiling.lanes;
         // A product, its share of what brings a slice, and of the loops around them.
-        let brought = (2 * (down + across)).div_ceil(down * across) * tiling.slice();
+        let [a_loops, b_loops] = tiling.lanes.map(|n| 2 * n * tiling.slice());
+        let brought = a_loops.div_ceil(down * across) + b_loops.div_ceil(down * across);
         let loops = tiling.piece.div_ceil(tiling.slice()) * (tiling.slice() + brought + 1);
         let label = format!("{} {}", io.name, self.name);
         io.gpu.allow_loops(&label, loops + tiling.piece / RUN)?;
