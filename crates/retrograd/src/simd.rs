@@ -10,11 +10,15 @@
 //! by a test against f64 over their whole domain: `ULPS` is what kernels may count on. NaN stays
 //! NaN.
 
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+mod chains_simd128;
 mod fused;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod fused_simd128;
 mod level;
 
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+pub(crate) use chains_simd128::{Factors, chains};
 pub use fused::Fused;
 pub use level::{InstructionSet, asked, instruction_set, level, on};
 

@@ -100,13 +100,13 @@ fn products(a: v128, b: v128) -> [v128; 2] {
 
 /// The first two of four numbers as f64.
 #[inline(always)]
-fn low(x: v128) -> v128 {
+pub fn low(x: v128) -> v128 {
     f64x2_promote_low_f32x4(x)
 }
 
 /// The last two.
 #[inline(always)]
-fn high(x: v128) -> v128 {
+pub fn high(x: v128) -> v128 {
     low(i64x2_shuffle::<1, 1>(x, x))
 }
 

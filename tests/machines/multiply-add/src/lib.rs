@@ -6,6 +6,9 @@ mod fused;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 #[path = "../../../../crates/retrograd/src/simd/fused_simd128.rs"]
 mod fused_simd128;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+#[path = "../../../../crates/retrograd/src/simd/chains_simd128.rs"]
+mod chains_simd128;
 
 use fearless_simd::{Level, f32x8, f32x16, prelude::*};
 use fused::Fused;
@@ -125,4 +128,74 @@ pub extern "C" fn emulated(seed: u32, rounds: u32) -> u64 {
             of(&a).fma(of(&b), of(&c)).into()
         })
     })
+}
+
+/// Rows of chains, and the most terms of one: more than the library computes before it looks back.
+const ROWS: usize = 4;
+const MOST: usize = 40;
+
+/// Chains of a matrix product: row r of `a`, [`MOST`] numbers, by 16 columns of `b`, so many terms.
+type Chains = dyn Fn(&[f32], &[f32], usize) -> [[f32; 16]; ROWS];
+
+/// Of [`ROWS`] times 16 chains of up to [`MOST`] terms, so many times. The first term is a number alone, so that
+/// sums are what [`Stream::triple`] makes of three.
+fn digest_of_chains(seed: u32, rounds: u32, chains: &Chains) -> u64 {
+    let mut stream = Stream(u64::from(seed) << 1 | 1);
+    let mut digest = 0xcbf2_9ce4_8422_2325;
+    for _ in 0..rounds {
+        let terms = 2 + stream.next() as usize % (MOST - 1);
+        let mut a = [1.0_f32; ROWS * MOST];
+        let mut b = [1.0_f32; 16 * MOST];
+        for lane in 0..16 {
+            b[lane] = stream.triple()[2];
+        }
+        for k in 1..terms {
+            for lane in 0..16 {
+                let [x, y, _] = stream.triple();
+                b[k * 16 + lane] = y;
+                // The row's factor is that of one of the columns.
+                if lane % 4 == 0 {
+                    a[lane / 4 * MOST + k] = x;
+                }
+            }
+        }
+        digest = chains(&a, &b, terms).into_iter().flatten().fold(digest, add);
+    }
+    digest
+}
+
+/// One multiply-add after the other.
+fn one_by_one(a: &[f32], b: &[f32], terms: usize) -> [[f32; 16]; ROWS] {
+    let mut sums = [[0.0_f32; 16]; ROWS];
+    for (r, sums) in sums.iter_mut().enumerate() {
+        for (lane, sum) in sums.iter_mut().enumerate() {
+            *sum = (0..terms).fold(0.0, |sum, k| a[r * MOST + k].mul_add(b[k * 16 + lane], sum));
+        }
+    }
+    sums
+}
+
+/// By the standard library.
+pub fn chains_by_the_machine(seed: u32, rounds: u32) -> u64 {
+    digest_of_chains(seed, rounds, &one_by_one)
+}
+
+/// As the library's matrix products do; only WebAssembly's vectors have a way of their own.
+#[unsafe(no_mangle)]
+pub extern "C" fn chains(seed: u32, rounds: u32) -> u64 {
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    let chains = |a: &[f32], b: &[f32], terms: usize| -> [[f32; 16]; ROWS] {
+        let factors = chains_simd128::Factors {
+            a,
+            stride: [MOST, 1],
+            b,
+            step: 16,
+            terms,
+        };
+        fearless_simd::dispatch!(Level::new(), simd =>
+            chains_simd128::chains::<_, ROWS>(simd, factors, 16).map(Into::into))
+    };
+    #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
+    let chains = one_by_one;
+    digest_of_chains(seed, rounds, &chains)
 }
