@@ -1,4 +1,5 @@
 // One family's room: an experiment, its training as it goes, and what can be done with the result.
+import { cloudPanel } from "./cloud";
 import { Compare } from "./compare";
 import { Curve } from "./curve";
 import { h, number } from "./dom";
@@ -31,6 +32,7 @@ export class Lab {
   private share = h("button", { type: "button" }, "Copy link");
   private withData = h("input", { type: "checkbox", id: "with-data" });
   private shareData = h("label", { class: "check", for: "with-data", hidden: true }, this.withData, "with my data");
+  private stage: HTMLElement;
   private state = h("p", { class: "state" }, "Ready.");
   private spoken = h("p", { class: "spoken", role: "status" });
   private progress = h("progress", { max: 1, value: 0, "aria-label": "Steps done" });
@@ -40,7 +42,7 @@ export class Lab {
   private notes = h("ul", { class: "findings" });
   private curve = new Curve();
   private compare: Compare | null = null;
-  private knobs: Knobs | null = null;
+  private knobs: Knobs[] = [];
   private mistakes: MistakePanel;
   private kernels: KernelsPanel;
   private taken: Taken | null = null;
@@ -68,14 +70,15 @@ export class Lab {
     this.stop.addEventListener("click", () => engine.stop());
     this.share.addEventListener("click", () => void this.copyLink());
     const list = () => engine.call({ do: "mistakes", experiment: this.text.value }) as Promise<string[]>;
-    this.mistakes = new MistakePanel(list, () => void this.check(), () => this.warn());
+    this.mistakes = new MistakePanel(list, family.mistakes, () => void this.check(), () => this.warn());
     this.kernels = new KernelsPanel(engine, this.proof, (yes) => this.takeTurn(yes));
+    this.stage = h("div", { class: "stage" }, this.state, this.spoken, this.progress, this.view);
     this.element = h(
       "section",
       { class: "lab", "aria-labelledby": "title" },
       h("div", { class: "intro" }, h("h2", { id: "title", tabIndex: -1 }, family.title), h("p", {}, family.about)),
       this.controls(),
-      h("div", { class: "stage" }, this.state, this.spoken, this.progress, this.view),
+      this.stage,
       h("div", { class: "side" }, h("h3", {}, "Loss"), this.curve.element, h("h3", {}, "Proof"), this.proof, this.mistakes.element, this.kernels.element),
       this.after,
     );
@@ -93,11 +96,15 @@ export class Lab {
       use.addEventListener("click", () => this.take(onFormula(formula.value)));
       box.append(h("label", { for: "formula" }, "Formula"), h("div", { class: "row" }, formula, use));
     }
-    if (family.knobs) {
-      this.knobs = new Knobs(family.knobs, () => this.text.value, (text) => this.change(text), (error) => this.fail(error));
-      box.append(...this.knobs.elements);
-    }
+    const fields = (kind: ConstructorParameters<typeof Knobs>[0]) => {
+      const knobs = new Knobs(kind, () => this.text.value, (text) => this.change(text), (error) => this.fail(error));
+      this.knobs.push(knobs);
+      return knobs.elements;
+    };
+    if (family.knobs) box.append(...fields(family.knobs));
+    const training = h("details", { class: "wide" }, h("summary", {}, "Training and data"), h("div", { class: "fields" }, ...fields("training")));
     if (family.takes) box.append(...ownFields(family, box, (files) => void this.takeFiles(files)));
+    if (family.paints) box.append(cloudPanel((files) => void this.takeFiles(files)));
     if (family.draw) {
       const use = (text: string) => {
         this.take(text);
@@ -106,21 +113,28 @@ export class Lab {
       box.append(targetPanel(use, (error) => this.fail(error)));
     }
     box.append(
-      h("details", { class: "wide" }, h("summary", {}, "The experiment, to change at will"), this.text),
+      training,
+      h("details", { class: "wide" }, h("summary", {}, "The experiment as text, to change at will"), this.text),
       h("div", { class: "row wide" }, this.train, this.stop, this.share, this.shareData),
     );
     return box;
   }
 
-  /** Takes over an experiment; files of a link among the engine's. */
-  take(text: string, files: Record<string, string> = {}): void {
-    this.taken = null;
-    this.shareData.hidden = true;
-    this.withData.checked = false;
-    for (const [name, content] of Object.entries(files)) {
-      if (/^[\w.-]+$/.test(name)) void this.engine.write(`/${name}`, new TextEncoder().encode(content));
-    }
+  /** Takes over an experiment; files of a link among the engine's, and its mistake. */
+  take(text: string, files: Record<string, string> = {}, mistake?: Mistake): void {
+    const known = Object.entries(files).filter(([name]) => /^[\w.-]+$/.test(name));
+    for (const [name, content] of known) void this.engine.write(`/${name}`, new TextEncoder().encode(content));
+    // Data of a link can go on in another.
+    this.own(known.length === 0 ? null : { text, told: "", findings: [], files: Object.fromEntries(known) });
+    if (mistake) this.mistakes.choose(mistake);
     this.change(text);
+  }
+
+  /** Whose data is learnt: that of a visitor's, or an example's. */
+  private own(taken: Taken | null): void {
+    this.taken = taken;
+    this.shareData.hidden = Object.keys(taken?.files ?? {}).length === 0;
+    this.withData.checked = false;
   }
 
   /** Lets the processor compute, or the GPU where the browser has one; a sentence where it has none. */
@@ -172,7 +186,7 @@ export class Lab {
 
   private changed(): void {
     this.seed.value = get(this.text.value, "train", "seed") ?? "0";
-    this.knobs?.refresh();
+    for (const knobs of this.knobs) knobs.refresh();
     void this.mistakes.renew();
   }
 
@@ -180,8 +194,7 @@ export class Lab {
     try {
       const taken = await draftOf(this.engine, this.family, files);
       this.take(taken.text);
-      this.taken = taken;
-      this.shareData.hidden = Object.keys(taken.files).length === 0;
+      this.own(taken);
       this.say(taken.told);
       this.after.replaceChildren(h("ul", { class: "findings" }, ...taken.findings.map((line) => h("li", {}, line))));
     } catch (error) {
@@ -241,6 +254,7 @@ export class Lab {
     this.after.replaceChildren();
     this.proof.replaceChildren(h("p", {}, mistake ? `Training with a mistake: ${mistake.words}.` : "Training …"));
     this.say("Starting …");
+    this.bringUp();
     this.began = performance.now();
     this.done = 0;
     this.stepped = false;
@@ -266,6 +280,14 @@ export class Lab {
     } finally {
       this.takeTurn(false);
     }
+  }
+
+  /** On a phone the controls fill the screen: what is to be watched comes into sight. */
+  private bringUp(): void {
+    const { top } = this.stage.getBoundingClientRect();
+    if (top < 0.6 * innerHeight && top > -200) return;
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    this.stage.scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
   }
 
   /** Checks the trained model once more, with the mistake that is chosen or without. */
@@ -368,7 +390,8 @@ export class Lab {
 
   private async copyLink(): Promise<void> {
     const files = this.withData.checked ? this.taken?.files : undefined;
-    const hash = await fragment({ tab: this.family.id, experiment: this.text.value, device: this.device.value as Device, ...(files ? { files } : {}) });
+    const mistake = this.mistakes.chosen();
+    const hash = await fragment({ tab: this.family.id, experiment: this.text.value, device: this.device.value as Device, ...(mistake ? { mistake } : {}), ...(files ? { files } : {}) });
     if (hash === null) return this.fail(files ? "The experiment and the data are too long for a link." : "The experiment is too long for a link.");
     history.replaceState(null, "", hash);
     const holds = files ? "It holds the experiment and your data." : "It holds the experiment, and no data of yours.";

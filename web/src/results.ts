@@ -5,6 +5,7 @@ import type { Engine } from "./engine";
 import type { Family } from "./families";
 import { fill, RUN } from "./lab";
 import type { Device, Figure } from "./messages";
+import { drawn, firstSection, levels } from "./mrc";
 import { Player } from "./player";
 import { zip } from "./zip";
 
@@ -66,6 +67,17 @@ function explanation(engine: Engine): HTMLElement {
   );
 }
 
+/** The addresses of a picture before and after, in the same grey levels; null where a browser shows no such file. */
+function pictures(name: string, before: Uint8Array, after: Uint8Array): [string, string] | null {
+  if (name.endsWith(".png")) {
+    const url = (of: Uint8Array) => URL.createObjectURL(new Blob([of as BlobPart], { type: "image/png" }));
+    return [url(before), url(after)];
+  }
+  const [noisy, clean] = [firstSection(before), firstSection(after)];
+  if (!name.endsWith(".mrc") || !noisy || !clean) return null;
+  return [drawn(noisy, levels(noisy)), drawn(clean, levels(noisy))];
+}
+
 /** The whole picture through the trained network. */
 function cleaning(engine: Engine, picture: string): HTMLElement {
   const button = h("button", { type: "button" }, "Clean the whole picture");
@@ -83,15 +95,11 @@ function cleaning(engine: Engine, picture: string): HTMLElement {
       const bytes = await engine.read(`${CLEANED}/${first.name}`);
       const save = h("button", { type: "button" }, `${first.name} (${sizeOf(first.bytes)})`);
       save.addEventListener("click", () => download(first.name, bytes));
-      const parts: HTMLElement[] = [save];
-      if (first.name.endsWith(".png")) {
-        const url = (of: Uint8Array) => URL.createObjectURL(new Blob([of as BlobPart], { type: "image/png" }));
-        const compare = new Compare();
-        compare.show(url(await engine.read(picture)), url(bytes), "before on the left, after on the right");
-        parts.unshift(compare.element);
-      }
-      box.replaceChildren(...parts);
-      told.textContent = "Done.";
+      const both = pictures(first.name, await engine.read(picture), bytes);
+      const compare = new Compare();
+      if (both) compare.show(...both, "before on the left, after on the right");
+      box.replaceChildren(...(both ? [compare.element] : []), save);
+      told.textContent = both ? "Done." : "Done. A browser shows no such file: download it.";
     } catch (error) {
       told.textContent = sentence(error);
     }

@@ -90,7 +90,7 @@ async function train(page, seconds = 240) {
 
 async function edit(page, change) {
   const box = page.getByRole("textbox", { name: "The experiment" });
-  if (!(await box.isVisible())) await page.getByText("The experiment, to change at will").click();
+  if (!(await box.isVisible())) await page.getByText("The experiment as text, to change at will").click();
   await box.fill(change(await box.inputValue()));
 }
 
@@ -111,6 +111,23 @@ async function sameBits(page) {
   writeFileSync(join(folder, "experiment.toml"), text);
   execFileSync(options.retrograd, ["train", "experiment.toml", "--out", "run", "--no-verify", "-q"], { cwd: folder });
   assert.equal(JSON.parse(readFileSync(join(folder, "run/summary.json"), "utf8")).weights_sha256, digest);
+}
+
+/** Drops a file where the controls are. */
+async function drop(page, name, bytes) {
+  const data = await page.evaluateHandle(([name, bytes]) => {
+    const data = new DataTransfer();
+    data.items.add(new File([Uint8Array.from(bytes)], name));
+    return data;
+  }, [name, Array.from(bytes)]);
+  await page.dispatchEvent(".controls", "drop", { dataTransfer: data });
+}
+
+/** The training's losses, an epoch each, as the run's own file has them. */
+async function losses(page) {
+  const rows = readFileSync(await save(page, "metrics.csv"), "utf8").trim().split("\n").map((row) => row.split(","));
+  const at = rows[0].indexOf("train_loss");
+  return rows.slice(1).map((row) => Number(row[at]));
 }
 
 /** The run as the page packs it, unpacked for the command. */
@@ -291,7 +308,7 @@ const parts = {
     await train(page);
     await sameBits(page);
     assert((await page.locator(".stage .view svg").count()) >= 1);
-    await page.locator(".figures figcaption", { hasText: "Predictions" }).waitFor();
+    for (const figure of ["Predictions", "Residuals"]) await page.locator(".figures figcaption", { hasText: figure }).waitFor();
     await page.getByRole("button", { name: "Write it as a formula" }).click();
     await page.locator(".formula", { hasText: "=" }).waitFor({ timeout: 120000 });
     assert.match(await page.locator(".formula").textContent(), /pruned/);
@@ -345,10 +362,67 @@ const parts = {
     await points.getByLabel("Hidden layers").fill("8 tanh, 6 relu");
     await points.getByLabel("Hidden layers").press("Enter");
     assert.match(await points.locator("textarea[aria-label='The experiment']").inputValue(), /out = 8 \},\n  \{ kind = "tanh" \},\n  \{ kind = "dense", out = 6 \},\n  \{ kind = "relu" \},\n  \{ kind = "dense", out = 2 \}/);
+    await points.getByLabel("Hidden layers").fill("12, kan 6, 8 silu dropout 0.25");
+    await points.getByLabel("Hidden layers").press("Enter");
+    assert.match(await points.locator("textarea[aria-label='The experiment']").inputValue(), /"dense", out = 12 \},\n  \{ kind = "kan", out = 6, [^\n]*\n  \{ kind = "dense", out = 8 \},\n  \{ kind = "silu" \},\n  \{ kind = "dropout", p = 0.25 \},\n  \{ kind = "dense", out = 2 \}/);
+    assert.equal(await points.getByLabel("Hidden layers").inputValue(), "12, kan 6, 8 silu dropout 0.25");
+    await points.getByText("Training and data").click();
+    for (const [name, value] of [["Epochs", "3"], ["Batch", "25"], ["Learning rate", "0.02"], ["Weight decay", "0.001"], ["Samples", "300"], ["Noise", "0.25"]]) {
+      await points.getByLabel(name, { exact: true }).fill(value);
+      await points.getByLabel(name, { exact: true }).press("Enter");
+      assert.equal(await points.getByLabel(name, { exact: true }).inputValue(), value);
+    }
+    assert.match(await points.locator("textarea[aria-label='The experiment']").inputValue(), /samples = 300, noise = 0.25 \}[^]*epochs = 3\nbatch = 25\noptimizer = \{ kind = "adam", lr = 0.02, weight_decay = 0.001 \}/);
+    await train(points);
+    await points.getByLabel("Optimizer", { exact: true }).fill("sgd");
+    await points.getByLabel("Optimizer", { exact: true }).press("Enter");
+    assert.match(await points.locator("textarea[aria-label='The experiment']").inputValue(), /optimizer = \{ kind = "sgd", lr = 0.02 \}/);
+    await train(points);
+    await points.getByLabel("Noise", { exact: true }).fill("much");
+    await points.getByLabel("Noise", { exact: true }).press("Enter");
+    await points.locator(".state.failed", { hasText: "noise is a number" }).waitFor();
     await points.getByLabel("Hidden layers").fill("8 tansh");
     await points.getByLabel("Hidden layers").press("Enter");
-    await points.locator(".state.failed", { hasText: "is no activation" }).waitFor();
+    await points.locator(".state.failed", { hasText: "is none of" }).waitFor();
     await points.context().close();
+  },
+  async "points drawn by hand are learnt, by pointer and by keys"() {
+    const page = await visit("#points");
+    await page.getByText("Draw the points").click();
+    const field = page.locator("canvas.cloud");
+    const said = page.locator(".controls .told[role=status]");
+    await field.scrollIntoViewIfNeeded();
+    const box = await field.boundingBox();
+    const at = (x, y) => [box.x + x * box.width, box.y + y * box.height];
+    await page.mouse.click(...at(0.2, 0.2));
+    await page.getByLabel("Points of").selectOption("b");
+    // A stroke sets several.
+    await page.mouse.move(...at(0.2, 0.7));
+    await page.mouse.down();
+    await page.mouse.move(...at(0.8, 0.7), { steps: 30 });
+    await page.mouse.up();
+    assert.match(await said.textContent(), /^\d\d points: 1 of a, \d+ of b\.$/);
+    const count = async () => Number(/^\d+/.exec(await said.textContent())[0]);
+    const before = await count();
+    await field.focus();
+    for (const key of ["ArrowUp", "ArrowLeft", " "]) await page.keyboard.press(key);
+    assert.equal(await count(), before + 1);
+    await page.keyboard.press("Backspace");
+    assert.equal(await count(), before);
+    await page.getByRole("button", { name: "Undo" }).click();
+    assert.equal(await count(), before - 1);
+    await page.getByLabel("or begin with").selectOption({ label: "three clusters" });
+    await page.getByRole("button", { name: "Fill" }).click();
+    assert.match(await said.textContent(), /^240 points: \d+ of a, \d+ of b, \d+ of c\.$/);
+    await photograph(page, "drawn");
+    await page.getByRole("button", { name: "Use the points" }).click();
+    await page.locator(".state", { hasText: "drawn.csv is ready" }).waitFor();
+    await train(page);
+    assert.match(await page.locator(".figures").textContent(), /Confusion|confusion/);
+    await page.getByRole("button", { name: "Clear" }).first().click();
+    await page.getByRole("button", { name: "Use the points" }).click();
+    await page.locator(".state.failed", { hasText: "drawn.csv" }).waitFor();
+    await page.context().close();
   },
   async "points are told apart, and a link holds the experiment"() {
     const page = await visit("#points");
@@ -441,6 +515,36 @@ const parts = {
     await page.getByRole("button", { name: "Clean the whole picture" }).click();
     const cleaned = readFileSync(await save(page, "mine.png", /^mine.*\.png \(/));
     assert.deepEqual([...cleaned.subarray(1, 4)], [0x50, 0x4e, 0x47]);
+    await page.context().close();
+  },
+  async "a micrograph that is dropped is cleaned, with a slider between before and after"() {
+    const page = await visit("#denoise");
+    const side = 64;
+    const mrc = new DataView(new ArrayBuffer(1024 + 4 * side * side));
+    // Sizes, numbers of f32, cells, axes, the word MAP and the byte order (MRC2014).
+    [side, side, 1, 2].forEach((value, i) => mrc.setInt32(4 * i, value, true));
+    [side, side, 1].forEach((value, i) => (mrc.setInt32(28 + 4 * i, value, true), mrc.setFloat32(40 + 4 * i, value, true), mrc.setFloat32(52 + 4 * i, 90, true), mrc.setInt32(64 + 4 * i, i + 1, true)));
+    new Uint8Array(mrc.buffer).set([0x4d, 0x41, 0x50, 0x20, 0x44, 0x44], 208);
+    mrc.setInt32(108, 20140, true);
+    for (let i = 0; i < side * side; i++) {
+      const [x, y] = [i % side, Math.floor(i / side)];
+      mrc.setFloat32(1024 + 4 * i, 3 * ((x >> 4) & 1) + ((x * 7919 + y * 104729) % 61) / 30 + Math.sin(y / 5), true);
+    }
+    await drop(page, "grid.mrc", new Uint8Array(mrc.buffer));
+    await page.locator(".state", { hasText: "grid.mrc is ready" }).waitFor();
+    await edit(page, (text) => text.replace(/^epochs = .*$/m, "epochs = 2").replace(/^architecture = .*$/m, 'architecture = "simple-cnn"'));
+    await train(page);
+    await page.getByRole("button", { name: "Clean the whole picture" }).click();
+    await page.locator(".after .compare img.over").waitFor();
+    const sizes = await page.locator(".after .compare img").evaluateAll((images) => Promise.all(images.map(async (image) => (await image.decode(), [image.naturalWidth, image.naturalHeight]))));
+    assert.deepEqual(sizes, [[side, side], [side, side]]);
+    await page.locator(".after").getByLabel("before and after").focus();
+    for (let i = 0; i < 10; i++) await page.keyboard.press("ArrowLeft");
+    assert.match(await page.locator(".after .compare .over").getAttribute("style"), /40%/);
+    const cleaned = readFileSync(await save(page, "grid.mrc", /^grid.*\.mrc \(/));
+    assert.equal(cleaned.toString("latin1", 208, 211), "MAP");
+    assert.notDeepEqual(cleaned.subarray(1024), Buffer.from(mrc.buffer).subarray(1024));
+    await photograph(page, "micrograph");
     await page.context().close();
   },
   async "training stops and saves where the page is isolated"() {
@@ -537,10 +641,7 @@ const parts = {
       await edit(page, (text) => text.replace(/^epochs = .*$/m, `epochs = ${epochs}`));
       const curve = async (seed) => {
         await page.getByLabel("Seed").fill(seed);
-        const told = await train(page);
-        const rows = readFileSync(await save(page, "metrics.csv"), "utf8").trim().split("\n").map((row) => row.split(","));
-        const at = rows[0].indexOf("train_loss");
-        return { told, losses: rows.slice(1).map((row) => Number(row[at])) };
+        return { told: await train(page), losses: await losses(page) };
       };
       const [own, other] = [await curve("0"), await curve("1")];
       assert.match(own.told, /computed by the processor/);
@@ -740,6 +841,15 @@ const parts = {
     console.log(`        first paint ${paint.toFixed(0)} ms, ${(before / 1000).toFixed(0)} kB gzipped before it, ${(bytes / 1000).toFixed(0)} kB with the engine; the first epoch ${first.toFixed(0)} ms after the click`);
     assert(first < 2000 * slow, `${first} ms to the first epoch`);
     await context.close();
+  },
+  async "on a phone what is trained comes into sight"() {
+    const page = await visit("#kan", { viewport: { width: 390, height: 800 }, hasTouch: true });
+    await edit(page, (text) => text.replace(/^epochs = .*$/m, "epochs = 5"));
+    await train(page);
+    await page.waitForTimeout(1000);
+    const { top, bottom } = await page.locator(".stage").evaluate((stage) => stage.getBoundingClientRect().toJSON());
+    assert(top > -20 && top < 400 && bottom > 200, `${top} ${bottom}`);
+    await page.context().close();
   },
   async "everything is reached by keys, and named"() {
     const page = await visit("");
