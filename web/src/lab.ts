@@ -60,6 +60,7 @@ export class Lab {
     private engine: Engine,
   ) {
     family.examples.forEach((example, i) => this.choice.append(h("option", { value: String(i) }, example.name)));
+    this.choice.append(h("option", { value: "-1", hidden: true }, "your own"));
     this.choice.addEventListener("change", () => this.take(family.examples[Number(this.choice.value)]!.text));
     this.seed.addEventListener("input", () => this.change(set(this.text.value, "train", "seed", String(Number(this.seed.value) || 0))));
     this.text.addEventListener("change", () => this.changed());
@@ -127,6 +128,7 @@ export class Lab {
     // Data of a link can go on in another.
     this.own(known.length === 0 ? null : { text, told: "", findings: [], files: Object.fromEntries(known) });
     if (mistake) this.mistakes.choose(mistake);
+    this.choice.value = String(this.family.examples.findIndex((example) => example.text === text));
     this.change(text);
   }
 
@@ -285,7 +287,7 @@ export class Lab {
   /** On a phone the controls fill the screen: what is to be watched comes into sight. */
   private bringUp(): void {
     const { top } = this.stage.getBoundingClientRect();
-    if (top < 0.6 * innerHeight && top > -200) return;
+    if (top < 0.4 * innerHeight && top > -100) return;
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.stage.scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
   }

@@ -16,7 +16,8 @@ const LINKS: Record<string, string> = {
 export function proofOf(verification: Verification, of = "this model's gradients"): HTMLElement[] {
   const rows = verification.links.map((link) => {
     const mark = { pass: ["good", "✓ passed"], fail: ["bad", "✗ failed"] }[link.verdict] ?? ["open", "unchecked"];
-    const why = [LINKS[link.link], ...(link.verdict === "pass" ? [] : link.notes)].filter(Boolean).join(" ");
+    const [says, notes] = [LINKS[link.link] ?? "", link.notes.join("; ")];
+    const why = { pass: says, fail: [says, notes].filter(Boolean).join(" ") }[link.verdict] ?? `Not checked here: ${notes || "there was nothing to check"}.`;
     return h(
       "tr",
       {},
