@@ -29,6 +29,7 @@ export class Lab {
   private workers = h("select", { id: "workers" });
   private train = h("button", { class: "main", type: "button" }, "Train");
   private stop = h("button", { type: "button", disabled: true }, "Stop");
+  private more = h("button", { type: "button", disabled: true }, "Go on");
   private share = h("button", { type: "button" }, "Copy link");
   private withData = h("input", { type: "checkbox", id: "with-data" });
   private shareData = h("label", { class: "check", for: "with-data", hidden: true }, this.withData, "with my data");
@@ -50,10 +51,16 @@ export class Lab {
   private steps = 1;
   private began = 0;
   private done = 0;
+  /** The step that was told first: a run may go on from a later one. */
+  private first: number | null = null;
   private stepped = false;
   /** How fast it was at the last epoch, before the verification. */
   private trained = "";
+  /** Workers that share the training. */
+  private shared = 1;
   private running = false;
+  /** The last run's experiment, and whether it came to its end; null where there is none to go on with. */
+  private ended: { text: string; whole: boolean } | null = null;
 
   constructor(
     readonly family: Family,
@@ -69,6 +76,7 @@ export class Lab {
     this.workers.addEventListener("change", () => this.spread());
     this.train.addEventListener("click", () => void this.run());
     this.stop.addEventListener("click", () => engine.stop());
+    this.more.addEventListener("click", () => void this.run(true));
     this.share.addEventListener("click", () => void this.copyLink());
     const list = () => engine.call({ do: "mistakes", experiment: this.text.value }) as Promise<string[]>;
     this.mistakes = new MistakePanel(list, family.mistakes, () => void this.check(), () => this.warn());
@@ -116,7 +124,7 @@ export class Lab {
     box.append(
       training,
       h("details", { class: "wide" }, h("summary", {}, "The experiment as text, to change at will"), this.text),
-      h("div", { class: "row wide" }, this.train, this.stop, this.share, this.shareData),
+      h("div", { class: "row wide" }, this.train, this.stop, this.more, this.share, this.shareData),
     );
     return box;
   }
@@ -128,6 +136,8 @@ export class Lab {
     // Data of a link can go on in another.
     this.own(known.length === 0 ? null : { text, told: "", findings: [], files: Object.fromEntries(known) });
     if (mistake) this.mistakes.choose(mistake);
+    this.ended = null;
+    this.more.disabled = true;
     this.choice.value = String(this.family.examples.findIndex((example) => example.text === text));
     this.change(text);
   }
@@ -234,6 +244,7 @@ export class Lab {
     this.workers.disabled = yes || this.device.value === "gpu";
     this.kernels.ready(!yes);
     this.stop.disabled = !yes;
+    this.more.disabled = yes || this.ended === null;
     if (yes) this.mistakes.ready(false);
   }
 
@@ -245,36 +256,48 @@ export class Lab {
     return true;
   }
 
-  private async run(): Promise<void> {
+  /** Trains the experiment, or goes on with the last run: one that came to its end for as many epochs again. */
+  private async run(on = false): Promise<void> {
+    const before = on ? this.ended : null;
     if (!this.takeTurn(true)) return;
     const mistake = this.mistakes.chosen();
-    this.curve.begin(mistake === undefined);
-    this.view.replaceChildren();
-    this.compare = null;
+    if (before) this.lengthen(before);
+    else {
+      this.curve.begin(mistake === undefined);
+      this.view.replaceChildren();
+      this.compare = null;
+    }
+    const experiment = before?.text ?? this.text.value;
+    this.ended = null;
     this.figures = [];
     this.notes.replaceChildren();
     this.after.replaceChildren();
     this.proof.replaceChildren(h("p", {}, mistake ? `Training with a mistake: ${mistake.words}.` : "Training …"));
-    this.say("Starting …");
+    this.say(before ? "Going on …" : "Starting …");
     this.bringUp();
     this.began = performance.now();
     this.done = 0;
+    this.first = null;
     this.stepped = false;
     this.trained = "no epoch";
     const device = this.placed(mistake);
+    // Only the first worker has the run that goes on; the bits are the same.
+    this.shared = device === "cpu" && !before ? this.count() : 1;
     this.engine.onEvent = (event) => this.hear(event);
     try {
-      await this.engine.ask({ kind: "remove", path: RUN });
-      const answer = (await this.engine.shared(device === "cpu" ? this.count() : 1, {
+      if (!before) await this.engine.ask({ kind: "remove", path: RUN });
+      const answer = (await this.engine.shared(this.shared, {
         do: "train",
-        experiment: this.text.value,
+        experiment,
         folder: RUN,
+        resume: before !== null,
         view: 120,
         verify: true,
         device,
         ...(mistake ? { mistake } : {}),
       })) as { summary: Record<string, unknown>; stopped: boolean };
-      await this.finish(answer.summary, answer.stopped, mistake, device);
+      await this.finish(answer.summary, answer.stopped, mistake, device, experiment);
+      this.ended = { text: experiment, whole: !answer.stopped };
       this.mistakes.ready(true);
     } catch (error) {
       this.fail(error);
@@ -282,6 +305,16 @@ export class Lab {
     } finally {
       this.takeTurn(false);
     }
+  }
+
+  /** A run that came to its end gets as many epochs again, or those that its text has been given. */
+  private lengthen(run: { text: string; whole: boolean }): void {
+    const epochs = (text: string) => Number(get(text, "train", "epochs") ?? 0);
+    const [had, now] = [epochs(run.text), epochs(this.text.value)];
+    const wanted = now > had ? now : run.whole ? 2 * had : had;
+    const same = this.text.value === run.text;
+    run.text = set(run.text, "train", "epochs", String(wanted));
+    if (same) this.change(run.text);
   }
 
   /** On a phone the controls fill the screen: what is to be watched comes into sight. */
@@ -312,6 +345,7 @@ export class Lab {
     switch (event.kind) {
       case "start":
         this.steps = Math.max(event.more.steps, 1);
+        this.first = event.more.step;
         this.say(`${event.more.params.toLocaleString("en")} parameters, ${event.more.steps.toLocaleString("en")} steps.`);
         break;
       case "step":
@@ -351,7 +385,7 @@ export class Lab {
 
   /** How fast it computes, views and evaluations included. */
   private rate(): string {
-    const rate = this.done / Math.max((performance.now() - this.began) / 1000, 1e-3);
+    const rate = (this.done - (this.first ?? 0)) / Math.max((performance.now() - this.began) / 1000, 1e-3);
     return `${rate.toFixed(rate < 10 ? 1 : 0)} steps/s`;
   }
 
@@ -378,16 +412,16 @@ export class Lab {
     this.compare.show(before!, after!, `${figures[0]!.title} on the left, ${figures[1]!.title} on the right`);
   }
 
-  private async finish(summary: Record<string, unknown>, stopped: boolean, mistake: Mistake | undefined, device: Device): Promise<void> {
+  private async finish(summary: Record<string, unknown>, stopped: boolean, mistake: Mistake | undefined, device: Device, experiment: string): Promise<void> {
     const seconds = (performance.now() - this.began) / 1000;
     const rate = this.trained;
     const learned = summary.learned === true ? " It learnt." : summary.learned === false ? " It did not learn it; another seed may." : "";
     const unseen = this.proof.querySelector("p.bad") === null;
     const wrong = mistake ? (unseen ? " The mistake changes nothing in this model." : " Its gradients had a mistake in them.") : "";
-    const by = device === "gpu" ? `${this.gpu}, through WebGPU` : this.count() > 1 ? `${this.count()} workers` : "the processor";
+    const by = device === "gpu" ? `${this.gpu}, through WebGPU` : this.shared > 1 ? `${this.shared} workers` : "the processor";
     this.say(`${stopped ? "Stopped" : "Done"} after ${seconds.toFixed(1)} s, ${rate}, computed by ${by}.${learned}${wrong}`);
     this.progress.value = 1;
-    this.after.append(...(await results(this.engine, this.family, this.text.value, summary, this.figures, device, this.taken?.picture)));
+    this.after.append(...(await results(this.engine, this.family, experiment, summary, this.figures, device, this.taken?.picture)));
   }
 
   private async copyLink(): Promise<void> {

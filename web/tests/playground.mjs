@@ -562,7 +562,7 @@ const parts = {
     await photograph(page, "micrograph");
     await page.context().close();
   },
-  async "training stops and saves where the page is isolated"() {
+  async "training stops and goes on where the page is isolated, with the bits of one that was never stopped"() {
     const page = await visit("#automata");
     await edit(page, (text) => text.replace(/^epochs = .*$/m, "epochs = 100000"));
     await page.getByRole("button", { name: "Train" }).click();
@@ -570,6 +570,32 @@ const parts = {
     await page.getByRole("button", { name: "Stop" }).click();
     await page.locator(".state", { hasText: /stopped|Stopped/ }).waitFor({ timeout: 30000 });
     await page.context().close();
+    const points = await visit("#points");
+    const more = points.getByRole("button", { name: "Go on" });
+    assert(await more.isDisabled());
+    await edit(points, (text) => text.replace(/^epochs = .*$/m, "epochs = 400"));
+    await points.getByRole("button", { name: "Train" }).click();
+    await points.locator(".view svg").first().waitFor();
+    await points.getByRole("button", { name: "Stop" }).click();
+    await points.locator(".state", { hasText: /^Stopped/ }).waitFor({ timeout: 30000 });
+    const done = (await losses(points)).length;
+    assert(done < 400, `${done} epochs before it was stopped`);
+    await more.click();
+    await points.locator(".state", { hasText: /^Done/ }).waitFor({ timeout: 60000 });
+    assert.equal((await losses(points)).length, 400);
+    const digest = await points.locator(".digest code").textContent();
+    await train(points);
+    assert.equal(await points.locator(".digest code").textContent(), digest);
+    // One that came to its end goes on for as many epochs again.
+    await edit(points, (text) => text.replace(/^epochs = .*$/m, "epochs = 5"));
+    await train(points);
+    await more.click();
+    await points.waitForFunction(() => /^epochs = 10$/m.test(document.querySelector("textarea[aria-label='The experiment']").value));
+    await points.locator(".state", { hasText: /^Done/ }).waitFor({ timeout: 60000 });
+    assert.equal((await losses(points)).length, 10);
+    await points.getByLabel("Example").selectOption({ label: "spirals" });
+    assert(await more.isDisabled());
+    await points.context().close();
   },
   async "without isolation it stops as well, and says what that costs"() {
     isolated = false;
