@@ -255,6 +255,10 @@ fn riffle<S: Simd, const N: usize>(simd: S, pack: [f32x16<S>; N]) -> [f32x16<S>;
 /// c₀ + c₁·x + c₂·x² + …
 #[inline(always)]
 fn polynomial<S: Simd, const N: usize>(simd: S, x: f32x16<S>, c: [f32; N]) -> f32x16<S> {
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    if !cfg!(unfused) {
+        return chains_simd128::polynomial(simd, x, &c);
+    }
     let mut sum = f32x16::splat(simd, c[N - 1]);
     for i in (0..N - 1).rev() {
         sum = sum.fma(x, f32x16::splat(simd, c[i]));

@@ -1,8 +1,7 @@
-//! Chains of emulated multiply-adds in WebAssembly's vectors: a matrix product's own way to what `fused.rs`
-//! computes one by one.
+//! Chains of emulated multiply-adds in WebAssembly's vectors: the way of matrix products and polynomials to what
+//! `fused.rs` computes one by one.
 //!
-//! A sum stays an f64 from one term to the next: it is rounded to f32 and back, which is exact. So every factor is
-//! made an f64 once for a few sums, nothing is called, and whether a sum was suspicious is asked after [`BLOCK`]
+//! Here every factor is made an f64 once for a few sums, nothing is called, and whether a sum was suspicious is asked after [`BLOCK`]
 //! terms and not after each; where one was, those terms and the rest of the chains are computed again with the
 //! multiply-add of `fused_simd128.rs`. What is suspicious here are the halves that it finds, too, and every
 //! sum that is no larger than the smallest normal f32 before it is rounded: some more than there, and all
@@ -12,7 +11,7 @@ use core::arch::wasm32::*;
 
 use fearless_simd::{Simd, f32x16, prelude::*};
 
-use super::fused_simd128::{emulated, high, low};
+use super::fused_simd128::{Quarters, emulated, high, low, rounded};
 
 /// Rows whose sums stay in registers beside what makes them.
 const ROWS: usize = 3;
@@ -99,36 +98,26 @@ fn some<const R: usize>(factors: Factors<'_>, columns: usize, sums: &mut [[f32; 
 /// The chains of a few rows by four columns.
 #[inline(always)]
 fn four<const R: usize>(factors: Factors<'_>, column: usize) -> [v128; R] {
-    let mut sums = [[f64x2_splat(0.0); 2]; R];
+    let mut sums = [f32x4_splat(0.0); R];
     for first in (0..factors.terms).step_by(BLOCK) {
         let before = sums;
-        let mut last = i32x4_splat(i32::MAX);
-        let mut least = i32x4_splat(i32::MAX);
+        let mut suspicion = Suspicion::new();
         for k in first..factors.terms.min(first + BLOCK) {
             let b = factors.b(k, column);
             let b = [low(b), high(b)];
             for r in 0..R {
                 let a = low(factors.a(r, k));
-                let s = f64x2_add(f64x2_mul(a, b[0]), sums[r][0]);
-                let t = f64x2_add(f64x2_mul(a, b[1]), sums[r][1]);
-                sums[r] = [to_f32_and_back(s), to_f32_and_back(t)];
-                // The last 29 bits of a half are 1000…0: shifted, the least number of i32.
-                let low = i32x4_shl(i32x4_shuffle::<0, 2, 4, 6>(s, t), 3);
-                last = i32x4_min(last, low);
-                // Twice the size, without the sign, from the least number of i32 on; 0 becomes the largest.
-                let high = i32x4_shl(i32x4_shuffle::<1, 3, 5, 7>(s, t), 1);
-                least = i32x4_min(least, i32x4_add(high, i32x4_splat(i32::MAX)));
+                let s = f64x2_add(f64x2_mul(a, b[0]), low(sums[r]));
+                let t = f64x2_add(f64x2_mul(a, b[1]), high(sums[r]));
+                sums[r] = rounded(s, t);
+                suspicion.look(s, t);
             }
         }
-        // The upper half of an f64 that is as small; those above it have a larger one.
-        let smallest = (f64::from(f32::MIN_POSITIVE).to_bits() >> 32) as i32;
-        let half = i32x4_eq(last, i32x4_splat(i32::MIN));
-        let small = i32x4_lt(least, i32x4_splat(i32::MIN + 2 * smallest));
-        if v128_any_true(v128_or(half, small)) {
+        if suspicion.is_any() {
             return one_by_one(factors, column, first, before);
         }
     }
-    sums.map(f32x4_of)
+    sums
 }
 
 /// The chains from term `first` on, every term with its own multiply-add.
@@ -138,9 +127,8 @@ fn one_by_one<const R: usize>(
     factors: Factors<'_>,
     column: usize,
     first: usize,
-    sums: [[v128; 2]; R],
+    mut sums: [v128; R],
 ) -> [v128; R] {
-    let mut sums = sums.map(f32x4_of);
     for k in first..factors.terms {
         let a: [v128; R] = std::array::from_fn(|r| factors.a(r, k));
         emulated(a, [factors.b(k, column); R], &mut sums);
@@ -148,13 +136,78 @@ fn one_by_one<const R: usize>(
     sums
 }
 
+/// c₀ + c₁·x + c₂·x² + …, by Horner's rule.
 #[inline(always)]
-fn to_f32_and_back(s: v128) -> v128 {
-    low(f32x4_demote_f64x2_zero(s))
+pub fn polynomial<S: Simd, const N: usize>(simd: S, x: f32x16<S>, c: &[f32; N]) -> f32x16<S> {
+    f32x16::of(simd, quarters_of_polynomial(x.quarters(), c))
 }
 
-/// Four numbers that are f32 already.
-#[inline(always)]
-fn f32x4_of([low, high]: [v128; 2]) -> v128 {
-    i64x2_shuffle::<0, 2>(f32x4_demote_f64x2_zero(low), f32x4_demote_f64x2_zero(high))
+#[inline(never)]
+fn quarters_of_polynomial<const N: usize>(x: [v128; 4], c: &[f32; N]) -> [v128; 4] {
+    x.map(|x| {
+        let both = [low(x), high(x)];
+        let mut suspicion = Suspicion::new();
+        let mut sum = f32x4_splat(c[N - 1]);
+        for &c in c[..N - 1].iter().rev() {
+            let c = f64x2_splat(f64::from(c));
+            let s = f64x2_add(f64x2_mul(low(sum), both[0]), c);
+            let t = f64x2_add(f64x2_mul(high(sum), both[1]), c);
+            sum = rounded(s, t);
+            suspicion.look(s, t);
+        }
+        if suspicion.is_any() {
+            return polynomial_one_by_one(x, c);
+        }
+        sum
+    })
+}
+
+#[cold]
+#[inline(never)]
+fn polynomial_one_by_one<const N: usize>(x: v128, c: &[f32; N]) -> v128 {
+    let mut sum = f32x4_splat(c[N - 1]);
+    for &c in c[..N - 1].iter().rev() {
+        let mut next = [f32x4_splat(c)];
+        emulated([sum], [x], &mut next);
+        [sum] = next;
+    }
+    sum
+}
+
+/// What shows that a sum may be rounded wrongly.
+struct Suspicion {
+    /// The least of the last digits, and of the sizes.
+    last: v128,
+    size: v128,
+}
+
+impl Suspicion {
+    #[inline(always)]
+    fn new() -> Self {
+        let most = i32x4_splat(i32::MAX);
+        Suspicion {
+            last: most,
+            size: most,
+        }
+    }
+
+    /// Looks at four sums before they are rounded.
+    #[inline(always)]
+    fn look(&mut self, s: v128, t: v128) {
+        // The last 29 bits of a half are 1000…0: shifted, the least number of i32.
+        let last = i32x4_shl(i32x4_shuffle::<0, 2, 4, 6>(s, t), 3);
+        self.last = i32x4_min(self.last, last);
+        // Twice the size, without the sign, from the least number of i32 on; 0 becomes the largest.
+        let size = i32x4_shl(i32x4_shuffle::<1, 3, 5, 7>(s, t), 1);
+        self.size = i32x4_min(self.size, i32x4_add(size, i32x4_splat(i32::MAX)));
+    }
+
+    #[inline(always)]
+    fn is_any(&self) -> bool {
+        // The upper half of the smallest normal f32 as an f64; the numbers above it have a larger one.
+        let smallest = (f64::from(f32::MIN_POSITIVE).to_bits() >> 32) as i32;
+        let half = i32x4_eq(self.last, i32x4_splat(i32::MIN));
+        let small = i32x4_lt(self.size, i32x4_splat(i32::MIN + 2 * smallest));
+        v128_any_true(v128_or(half, small))
+    }
 }

@@ -112,7 +112,7 @@ pub fn high(x: v128) -> v128 {
 
 /// Four numbers rounded to f32. Written as a shuffle of both halves the compiler would round one by one.
 #[inline(always)]
-fn rounded(s: v128, t: v128) -> v128 {
+pub fn rounded(s: v128, t: v128) -> v128 {
     let last = f32x4_demote_f64x2_zero(t);
     v128_or(
         f32x4_demote_f64x2_zero(s),

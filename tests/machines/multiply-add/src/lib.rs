@@ -1,14 +1,14 @@
 //! Digests of very many multiply-adds, by the processor and by the library's emulation.
 
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+#[path = "../../../../crates/retrograd/src/simd/chains_simd128.rs"]
+mod chains_simd128;
 #[path = "../../../../crates/retrograd/src/simd/fused.rs"]
 #[allow(dead_code, unexpected_cfgs, reason = "the library's file, alone")]
 mod fused;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 #[path = "../../../../crates/retrograd/src/simd/fused_simd128.rs"]
 mod fused_simd128;
-#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-#[path = "../../../../crates/retrograd/src/simd/chains_simd128.rs"]
-mod chains_simd128;
 
 use fearless_simd::{Level, f32x8, f32x16, prelude::*};
 use fused::Fused;
@@ -136,10 +136,12 @@ const MOST: usize = 40;
 
 /// Chains of a matrix product: row r of `a`, [`MOST`] numbers, by 16 columns of `b`, so many terms.
 type Chains = dyn Fn(&[f32], &[f32], usize) -> [[f32; 16]; ROWS];
+/// A polynomial at 16 places.
+type Polynomial = dyn Fn(&[f32; 16], &[f32; 5]) -> [f32; 16];
 
-/// Of [`ROWS`] times 16 chains of up to [`MOST`] terms, so many times. The first term is a number alone, so that
-/// sums are what [`Stream::triple`] makes of three.
-fn digest_of_chains(seed: u32, rounds: u32, chains: &Chains) -> u64 {
+/// Of [`ROWS`] times 16 chains of up to [`MOST`] terms, and of as many polynomials, so many times. The first term is a
+/// number alone, so that sums are what [`Stream::triple`] makes of three.
+fn digest_of_chains(seed: u32, rounds: u32, chains: &Chains, polynomial: &Polynomial) -> u64 {
     let mut stream = Stream(u64::from(seed) << 1 | 1);
     let mut digest = 0xcbf2_9ce4_8422_2325;
     for _ in 0..rounds {
@@ -159,7 +161,19 @@ fn digest_of_chains(seed: u32, rounds: u32, chains: &Chains) -> u64 {
                 }
             }
         }
-        digest = chains(&a, &b, terms).into_iter().flatten().fold(digest, add);
+        digest = chains(&a, &b, terms)
+            .into_iter()
+            .flatten()
+            .fold(digest, add);
+        for _ in 1..terms {
+            let (mut x, mut c) = ([0.0; 16], [0.0; 5]);
+            for lane in 0..16 {
+                let triple = stream.triple();
+                x[lane] = triple[0];
+                [c[lane % 5], c[(lane + 1) % 5]] = [triple[1], triple[2]];
+            }
+            digest = polynomial(&x, &c).into_iter().fold(digest, add);
+        }
     }
     digest
 }
@@ -175,12 +189,16 @@ fn one_by_one(a: &[f32], b: &[f32], terms: usize) -> [[f32; 16]; ROWS] {
     sums
 }
 
-/// By the standard library.
-pub fn chains_by_the_machine(seed: u32, rounds: u32) -> u64 {
-    digest_of_chains(seed, rounds, &one_by_one)
+fn by_horner(x: &[f32; 16], c: &[f32; 5]) -> [f32; 16] {
+    x.map(|x| c[..4].iter().rev().fold(c[4], |sum, &c| sum.mul_add(x, c)))
 }
 
-/// As the library's matrix products do; only WebAssembly's vectors have a way of their own.
+/// By the standard library.
+pub fn chains_by_the_machine(seed: u32, rounds: u32) -> u64 {
+    digest_of_chains(seed, rounds, &one_by_one, &by_horner)
+}
+
+/// As the library's matrix products and polynomials do; only WebAssembly's vectors have a way of their own.
 #[unsafe(no_mangle)]
 pub extern "C" fn chains(seed: u32, rounds: u32) -> u64 {
     #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -195,7 +213,12 @@ pub extern "C" fn chains(seed: u32, rounds: u32) -> u64 {
         fearless_simd::dispatch!(Level::new(), simd =>
             chains_simd128::chains::<_, ROWS>(simd, factors, 16).map(Into::into))
     };
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    let polynomial = |x: &[f32; 16], c: &[f32; 5]| -> [f32; 16] {
+        fearless_simd::dispatch!(Level::new(), simd =>
+            chains_simd128::polynomial(simd, f32x16::from_slice(simd, x), c).into())
+    };
     #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
-    let chains = one_by_one;
-    digest_of_chains(seed, rounds, &chains)
+    let (chains, polynomial) = (one_by_one, by_horner);
+    digest_of_chains(seed, rounds, &chains, &polynomial)
 }

@@ -10,5 +10,8 @@ fn main() {
     };
     println!("{:016x}", multiply_add::by_the_machine(seed, rounds));
     println!("{:016x}", multiply_add::emulated(seed, rounds));
-    println!("{:016x}", multiply_add::chains_by_the_machine(seed, rounds / 64));
+    println!(
+        "{:016x}",
+        multiply_add::chains_by_the_machine(seed, rounds / 64)
+    );
 }
