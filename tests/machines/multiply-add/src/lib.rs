@@ -39,7 +39,12 @@ impl Stream {
 
     /// Sums that are half way between two f32 or nearly, large and small ones, all kinds, any bits.
     fn triple(&mut self) -> [f32; 3] {
-        match self.next() % 6 {
+        let kind = self.next() % 6;
+        self.triple_of(kind)
+    }
+
+    fn triple_of(&mut self, kind: u32) -> [f32; 3] {
+        match kind {
             0 => [(120, 14), (120, 14), (110, 30)].map(|(l, r)| self.number(l, r)),
             1 => [(50, 30), (60, 30), (0, 40)].map(|(l, r)| self.number(l, r)),
             2 => [(180, 30), (190, 30), (230, 25)].map(|(l, r)| self.number(l, r)),
@@ -145,15 +150,19 @@ fn digest_of_chains(seed: u32, rounds: u32, chains: &Chains, polynomial: &Polyno
     let mut stream = Stream(u64::from(seed) << 1 | 1);
     let mut digest = 0xcbf2_9ce4_8422_2325;
     for _ in 0..rounds {
-        let terms = 2 + stream.next() as usize % (MOST - 1);
+        // Mostly the sums of three numbers of one kind, whichever row and column they are of.
+        let (kind, terms) = match stream.next() % 4 {
+            0 => (stream.next() % 2, 2 + stream.next() as usize % (MOST - 1)),
+            _ => (stream.next() % 6, 2),
+        };
         let mut a = [1.0_f32; ROWS * MOST];
         let mut b = [1.0_f32; 16 * MOST];
         for lane in 0..16 {
-            b[lane] = stream.triple()[2];
+            b[lane] = stream.triple_of(kind)[2];
         }
         for k in 1..terms {
             for lane in 0..16 {
-                let [x, y, _] = stream.triple();
+                let [x, y, _] = stream.triple_of(kind);
                 b[k * 16 + lane] = y;
                 // The row's factor is that of one of the columns.
                 if lane % 4 == 0 {

@@ -12,6 +12,6 @@ fn main() {
     println!("{:016x}", multiply_add::emulated(seed, rounds));
     println!(
         "{:016x}",
-        multiply_add::chains_by_the_machine(seed, rounds / 64)
+        multiply_add::chains_by_the_machine(seed, rounds / 8)
     );
 }
