@@ -11,7 +11,7 @@ import { fragment } from "./link";
 import type { Device, EngineEvent, Figure, Mistake } from "./messages";
 import { draftOf, ownFields, type Taken } from "./own";
 import { MistakePanel, proofOf } from "./proof";
-import { results } from "./results";
+import { files, results } from "./results";
 import { targetPanel } from "./target";
 import { get, set } from "./toml";
 
@@ -252,7 +252,7 @@ export class Lab {
   private takeTurn(yes: boolean): boolean {
     if (yes && this.running) return false;
     this.busy(yes);
-    if (!yes) this.mistakes.ready(this.after.querySelector(".files") !== null);
+    if (!yes) this.mistakes.ready(this.ended?.whole === true);
     return true;
   }
 
@@ -295,11 +295,11 @@ export class Lab {
         verify: true,
         device,
         ...(mistake ? { mistake } : {}),
-      })) as { summary: Record<string, unknown>; stopped: boolean };
-      await this.finish(answer.summary, answer.stopped, mistake, device, experiment);
-      this.ended = { text: experiment, whole: !answer.stopped };
-      this.mistakes.ready(true);
+      })) as { summary: Record<string, unknown> };
+      await this.finish(answer.summary, mistake, device, experiment);
+      this.ended = { text: experiment, whole: true };
     } catch (error) {
+      if (await this.halted(error, experiment)) return;
       this.fail(error);
       this.proof.replaceChildren(h("p", {}, "Nothing to check: the training ended with an error."));
     } finally {
@@ -412,14 +412,25 @@ export class Lab {
     this.compare.show(before!, after!, `${figures[0]!.title} on the left, ${figures[1]!.title} on the right`);
   }
 
-  private async finish(summary: Record<string, unknown>, stopped: boolean, mistake: Mistake | undefined, device: Device, experiment: string): Promise<void> {
+  /** Whether the training was stopped and saved, which the engine says as an error. */
+  private async halted(error: unknown, experiment: string): Promise<boolean> {
+    const step = /^stopped at step (\d+)/.exec(error instanceof Error ? error.message : "")?.[1];
+    if (step === undefined) return false;
+    this.ended = { text: experiment, whole: false };
+    this.say(`Stopped at step ${Number(step).toLocaleString("en")}, ${this.trained}. “Go on” continues from there.`);
+    this.proof.replaceChildren(h("p", {}, "The gradients are checked when the training has come to its end."));
+    this.after.append(await files(this.engine, this.family, "Unpacked, the command goes on with the run: retrograd train --resume run."));
+    return true;
+  }
+
+  private async finish(summary: Record<string, unknown>, mistake: Mistake | undefined, device: Device, experiment: string): Promise<void> {
     const seconds = (performance.now() - this.began) / 1000;
     const rate = this.trained;
     const learned = summary.learned === true ? " It learnt." : summary.learned === false ? " It did not learn it; another seed may." : "";
     const unseen = this.proof.querySelector("p.bad") === null;
     const wrong = mistake ? (unseen ? " The mistake changes nothing in this model." : " Its gradients had a mistake in them.") : "";
     const by = device === "gpu" ? `${this.gpu}, through WebGPU` : this.shared > 1 ? `${this.shared} workers` : "the processor";
-    this.say(`${stopped ? "Stopped" : "Done"} after ${seconds.toFixed(1)} s, ${rate}, computed by ${by}.${learned}${wrong}`);
+    this.say(`Done after ${seconds.toFixed(1)} s, ${rate}, computed by ${by}.${learned}${wrong}`);
     this.progress.value = 1;
     this.after.append(...(await results(this.engine, this.family, experiment, summary, this.figures, device, this.taken?.picture)));
   }

@@ -17,7 +17,7 @@ export async function results(engine: Engine, family: Family, experiment: string
   if (family.explains) parts.push(explanation(engine));
   if (picture !== undefined) parts.push(cleaning(engine, picture));
   if (figures.length > 0) parts.push(report(figures));
-  parts.push(await files(engine, family));
+  parts.push(await files(engine, family, "Unpacked, the command takes the run: retrograd run, export, check, reproduce."));
   const digest = String(summary.weights_sha256 ?? "");
   if (digest) parts.push(h("p", { class: "digest" }, `SHA-256 of the weights, ${device === "gpu" ? "on this GPU" : "on every machine"}: `, h("code", {}, digest)));
   return parts;
@@ -108,7 +108,8 @@ function cleaning(engine: Engine, picture: string): HTMLElement {
   return h("div", {}, h("h3", {}, "The whole picture"), button, told, box);
 }
 
-async function files(engine: Engine, family: Family): Promise<HTMLElement> {
+/** The files of a run, to download, and a sentence on what the command does with them. */
+export async function files(engine: Engine, family: Family, use: string): Promise<HTMLElement> {
   const items = h("ul");
   const refresh = async () => {
     const found = (await engine.ask({ kind: "list", path: RUN })) as { name: string; bytes: number }[];
@@ -149,7 +150,7 @@ async function files(engine: Engine, family: Family): Promise<HTMLElement> {
     h("summary", {}, "Files of the run, as the command leaves them"),
     items,
     h("div", { class: "row" }, ...buttons),
-    h("p", { class: "told" }, "Unpacked, the command takes the run: retrograd run, export, check, reproduce."),
+    h("p", { class: "told" }, use),
     told,
   );
 }

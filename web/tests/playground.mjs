@@ -580,10 +580,13 @@ const parts = {
     await points.locator(".state", { hasText: /^Stopped/ }).waitFor({ timeout: 30000 });
     const done = (await losses(points)).length;
     assert(done < 400, `${done} epochs before it was stopped`);
+    const halted = await unpacked(points);
+    command_on("train", "--resume", halted, "--no-verify", "-q");
     await more.click();
     await points.locator(".state", { hasText: /^Done/ }).waitFor({ timeout: 60000 });
     assert.equal((await losses(points)).length, 400);
     const digest = await points.locator(".digest code").textContent();
+    if (options.retrograd) assert.equal(JSON.parse(readFileSync(join(halted, "summary.json"), "utf8")).weights_sha256, digest);
     await train(points);
     assert.equal(await points.locator(".digest code").textContent(), digest);
     // One that came to its end goes on for as many epochs again.
