@@ -14,18 +14,12 @@ const LINKS: Record<string, string> = {
 };
 
 export function proofOf(verification: Verification, of = "this model's gradients"): HTMLElement[] {
-  const rows = verification.links.map((link) => {
+  const rows = verification.links.flatMap((link) => {
     const mark = { pass: ["good", "✓ passed"], fail: ["bad", "✗ failed"] }[link.verdict] ?? ["open", "unchecked"];
     const [says, notes] = [LINKS[link.link] ?? "", link.notes.join("; ")];
     const why = { pass: says, fail: [says, notes].filter(Boolean).join(" ") }[link.verdict] ?? `Not checked here: ${notes || "there was nothing to check"}.`;
-    return h(
-      "tr",
-      {},
-      h("th", { scope: "row" }, link.link, h("span", { class: "why" }, why)),
-      h("td", {}, link.elements.toLocaleString("en")),
-      h("td", {}, number(link.worst)),
-      h("td", { class: mark[0] }, mark[1]!),
-    );
+    const cells = [h("td", {}, link.elements.toLocaleString("en")), h("td", {}, number(link.worst)), h("td", { class: mark[0] }, mark[1]!)];
+    return [h("tr", {}, h("th", { scope: "row" }, link.link), ...cells), h("tr", { class: "why" }, h("td", { colSpan: 4 }, why))];
   });
   const head = ["link", "elements", "worst, of its bound", "verdict"].map((text) => h("th", { scope: "col" }, text));
   return [

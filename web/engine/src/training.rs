@@ -86,7 +86,7 @@ struct Teller<'a> {
 }
 
 /// Between two steps that are told.
-const STEPS: Duration = Duration::from_millis(50);
+const STEPS: Duration = Duration::from_millis(10);
 
 impl Observer for Teller<'_> {
     fn event(&mut self, event: Event<'_>) {
