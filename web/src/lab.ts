@@ -81,6 +81,8 @@ export class Lab {
     const list = () => engine.call({ do: "mistakes", experiment: this.text.value }) as Promise<string[]>;
     this.mistakes = new MistakePanel(list, family.mistakes, () => void this.check(), () => this.warn());
     this.kernels = new KernelsPanel(engine, this.proof, (yes) => this.takeTurn(yes));
+    // An automaton's boards stand side by side on a phone, too.
+    if (family.plays) this.view.classList.add("small");
     this.stage = h("div", { class: "stage" }, this.state, this.spoken, this.progress, this.view);
     this.element = h(
       "section",
