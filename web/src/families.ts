@@ -115,7 +115,7 @@ export const FAMILIES: Family[] = [
       { name: "the game of life", text: lifeSmall },
       rule("high life", "B36/S23"),
     ],
-    mistakes: [/sign wrong/],
+    mistakes: [/perception\.0.*shifted by one/],
     draw: true,
     plays: true,
   },
