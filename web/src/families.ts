@@ -164,6 +164,6 @@ export const FAMILIES: Family[] = [
     about: "A small convolutional network removes noise; from a picture of your own it learns without a clean one.",
     examples: [{ name: "photographs", text: set(denoise, "train", "epochs", "30").replace("lr = 2e-3", "lr = 5e-3").replace("count = 10, width = 256, height = 256", "count = 4, width = 128, height = 128") }],
     takes: { accept: ".png,.tif,.tiff,.mrc", what: "a picture (PNG, TIFF, MRC)", kind: "picture" },
-    mistakes: [/conv2d: stale x/],
+    mistakes: [/in and out swapped/],
   },
 ];

@@ -430,7 +430,7 @@ export class Lab {
     const rate = this.trained;
     const learned = summary.learned === true ? " It learnt." : summary.learned === false ? " It did not learn it; another seed may." : "";
     const unseen = this.proof.querySelector("p.bad") === null;
-    const wrong = mistake ? (unseen ? " The mistake changes nothing in this model." : " Its gradients had a mistake in them.") : "";
+    const wrong = mistake ? (unseen ? " The check did not see the mistake: it changes nothing in this model, or nothing in the samples that are checked." : " Its gradients had a mistake in them.") : "";
     const by = device === "gpu" ? `${this.gpu}, through WebGPU` : this.shared > 1 ? `${this.shared} workers` : "the processor";
     this.say(`Done after ${seconds.toFixed(1)} s, ${rate}, computed by ${by}.${learned}${wrong}`);
     this.progress.value = 1;
