@@ -1,11 +1,13 @@
 // Two pictures of the same thing, one over the other, with a slider between them.
 import { h } from "./dom";
 
+let made = 0;
+
 export class Compare {
   readonly element: HTMLElement;
   private under = h("img", { alt: "" });
   private over = h("img", { alt: "", class: "over" });
-  private slider = h("input", { type: "range", min: "0", max: "100", value: "50", id: "between" });
+  private slider = h("input", { type: "range", min: "0", max: "100", value: "50", id: `between${made++}` });
   private words = h("span");
 
   constructor() {
@@ -19,7 +21,7 @@ export class Compare {
       "figure",
       { class: "compare" },
       h("div", { class: "both" }, this.under, this.over),
-      h("div", { class: "row" }, h("label", { for: "between" }, "before and after"), this.slider),
+      h("div", { class: "row" }, h("label", { for: this.slider.id }, "before and after"), this.slider),
       h("figcaption", {}, this.words),
     );
   }

@@ -26,8 +26,12 @@ export interface Family {
   formula?: boolean;
   /** A target can be drawn, taken from a picture or said as a rule. */
   draw?: boolean;
+  /** Points can be set by hand. */
+  paints?: boolean;
   /** What of the model can be set beside the experiment's text. */
   knobs?: "kan" | "layers";
+  /** Mistakes that show in the training, the first that the model has. */
+  mistakes: RegExp[];
   /** The trained circuit can be played with. */
   plays?: boolean;
   /** The trained network can be written as a formula. */
@@ -102,7 +106,7 @@ export const FAMILIES: Family[] = [
     id: "automata",
     title: "Automata",
     about:
-      "Every cell has the same small circuit of logic gates. The gates are learnt: soft at first, then decided one by one, until an exact circuit is left that finds its pattern from anything.",
+      "Every cell has the same small circuit of logic gates. The gates are learnt: soft at first, then decided one by one, until an exact circuit is left that finds its pattern from any start, and again when it is damaged.",
     examples: [
       { name: "checkerboard, small", text: checkerboardSmall },
       { name: "checkerboard", text: checkerboard },
@@ -111,6 +115,7 @@ export const FAMILIES: Family[] = [
       { name: "the game of life", text: lifeSmall },
       rule("high life", "B36/S23"),
     ],
+    mistakes: [/perception\.0.*shifted by one/],
     draw: true,
     plays: true,
   },
@@ -124,6 +129,7 @@ export const FAMILIES: Family[] = [
       { name: "sin(3x) + y²", text: onFormula("sin(3*x) + y^2") },
       { name: "exp(−x² − y²)", text: onFormula("exp(-x^2 - y^2)") },
     ],
+    mistakes: [/neighbouring spline/],
     formula: true,
     explains: true,
     takes: { accept: ".csv,.tsv,.txt", what: "a table (CSV)", kind: "table", kan: true },
@@ -132,28 +138,32 @@ export const FAMILIES: Family[] = [
   {
     id: "points",
     title: "Points",
-    about: "A network of any layers tells points of a plane apart; the colours are what it says.",
+    about: "A network with layers of your choice tells points of a plane apart; the colours show what it says, point by point.",
     examples: [
       { name: "two moons", text: moons },
-      points("spirals", '{ name = "spirals", samples = 1000, turns = 1.5 }'),
-      points("three arms", '{ name = "spirals", samples = 900, arms = 3 }', 3),
+      points("spirals", '{ name = "spirals", samples = 1000, turns = 1.5, noise = 0.02 }'),
+      points("three arms", '{ name = "spirals", samples = 900, arms = 3, noise = 0.02 }', 3),
       { name: "Friedman's function", text: friedman },
     ],
     takes: { accept: ".csv,.tsv,.txt", what: "a table (CSV)", kind: "table" },
+    mistakes: [/dense: stale x/],
     knobs: "layers",
+    paints: true,
   },
   {
     id: "graph",
     title: "Graph",
-    about: "Members of a club that fell apart, told from two labels and who met whom. Wrong ones are ringed.",
+    about: "Which side the members of a divided karate club took, told from two of them and from who met whom. Wrong answers are ringed.",
     examples: [{ name: "karate club", text: karate }],
     takes: { accept: ".csv,.txt,.edges", what: "a list of edges, two columns", kind: "edges" },
+    mistakes: [/d_x of the last sample/],
   },
   {
     id: "denoise",
     title: "Denoise",
     about: "A small convolutional network removes noise; from a picture of your own it learns without a clean one.",
-    examples: [{ name: "photographs", text: set(denoise, "train", "epochs", "12").replace("count = 10, width = 256, height = 256", "count = 4, width = 128, height = 128") }],
+    examples: [{ name: "photographs", text: set(denoise, "train", "epochs", "30").replace("lr = 2e-3", "lr = 5e-3").replace("count = 10, width = 256, height = 256", "count = 4, width = 128, height = 128") }],
     takes: { accept: ".png,.tif,.tiff,.mrc", what: "a picture (PNG, TIFF, MRC)", kind: "picture" },
+    mistakes: [/in and out swapped/],
   },
 ];

@@ -22,7 +22,7 @@ export class KernelsPanel {
 
   show(yes: boolean): void {
     this.element.hidden = !yes;
-    this.told.textContent = "A small model for every layer that the library has, its output, its gradients and steps of every optimizer beside the f64 reference. All take minutes; conv2d, or kan, seconds.";
+    this.told.textContent = "A small model for every layer that the library has, its output, its gradients and steps of every optimizer beside the f64 reference. All of them take minutes; conv2d or kan alone, seconds.";
   }
 
   ready(yes: boolean): void {

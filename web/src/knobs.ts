@@ -9,6 +9,7 @@ interface Knob {
 }
 
 const ACTIVATIONS = ["gelu", "relu", "silu", "tanh", "sigmoid", "elu", "leaky_relu"];
+const OPTIMIZERS = ["sgd", "adam", "adamw"];
 
 function whole(value: string, what: string, least: number, most: number): number {
   const number = Number(value);
@@ -16,15 +17,28 @@ function whole(value: string, what: string, least: number, most: number): number
   return number;
 }
 
-/** The layers of an experiment: kinds and outputs. */
-function layers(text: string): { kind: string; out?: number }[] | undefined {
+function real(value: string, what: string, least: number, most: number): number {
+  const number = Number(value);
+  if (value.trim() === "" || !Number.isFinite(number) || number < least || number > most) throw new Error(`${what} is a number from ${least} to ${most}`);
+  return number;
+}
+
+interface Layer {
+  kind: string;
+  out?: number;
+  p?: number;
+}
+
+/** The layers of an experiment: kinds, outputs and probabilities. */
+function layers(text: string): Layer[] | undefined {
   const list = get(text, "model", "layers");
   if (list === undefined) return undefined;
   return list.split("\n").flatMap((line) => {
     const code = line.replace(/#.*/, "");
     return [...code.matchAll(/\{[^{}]*?kind = "(\w+)"([^{}]*)\}/g)].map(([, kind, rest]) => {
       const out = /\bout = (\d+)/.exec(rest!)?.[1];
-      return { kind: kind!, ...(out === undefined ? {} : { out: Number(out) }) };
+      const p = /\bp = ([\d.]+)/.exec(rest!)?.[1];
+      return { kind: kind!, ...(out === undefined ? {} : { out: Number(out) }), ...(p === undefined ? {} : { p: Number(p) }) };
     });
   });
 }
@@ -75,28 +89,91 @@ const KAN: Knob[] = [
   },
 ];
 
+/** A layer in the field's words; undefined for one that it has none for. */
+function words({ kind, out, p }: Layer): string | undefined {
+  if (kind === "dense") return `, ${out}`;
+  if (kind === "kan") return `, kan ${out}`;
+  if (kind === "dropout") return ` dropout ${p}`;
+  return ACTIVATIONS.includes(kind) ? ` ${kind}` : undefined;
+}
+
+/** The layers that words between two commas say: a width, and what comes after it. */
+function said(part: string): string[] {
+  const list = part.trim().split(/\s+/).filter((word) => word !== "");
+  const lines: string[] = [];
+  for (let i = 0; i < list.length; i++) {
+    const word = list[i]!;
+    if (word === "kan") lines.push(`kind = "kan", out = ${whole(list[++i] ?? "", "a width", 1, 1024)}, grid = 5, degree = 3, range = [-3.0, 3.0]`);
+    else if (word === "dropout") lines.push(`kind = "dropout", p = ${real(list[++i] ?? "", "what is dropped", 0, 0.95)}`);
+    else if (/^\d/.test(word)) lines.push(`kind = "dense", out = ${whole(word, "a width", 1, 1024)}`);
+    else if (ACTIVATIONS.includes(word)) lines.push(`kind = "${word}"`);
+    else throw new Error(`${JSON.stringify(word)} is none of ${ACTIVATIONS.join(", ")}, dropout 0.2 and kan 8; other layers go into the experiment's text`);
+  }
+  return lines;
+}
+
 const LAYERS: Knob[] = [
   {
     label: "Hidden layers",
     read(text) {
       const all = layers(text);
-      if (!all || all.at(-1)?.kind !== "dense" || !all.every((layer) => layer.kind === "dense" || ACTIVATIONS.includes(layer.kind))) return undefined;
-      const words = all.slice(0, -1).map((layer) => (layer.kind === "dense" ? `, ${layer.out}` : ` ${layer.kind}`));
-      return words.join("").replace(/^, /, "");
+      const list = all?.slice(0, -1).map(words);
+      if (!list || all!.at(-1)!.kind !== "dense" || list.includes(undefined)) return undefined;
+      return list.join("").replace(/^[, ]+/, "");
     },
     write(text, value) {
-      const lines = value.split(",").flatMap((part) => {
-        const [width, ...kinds] = part.trim().split(/\s+/);
-        if (!width) return [];
-        const wrong = kinds.find((kind) => !ACTIVATIONS.includes(kind));
-        if (wrong !== undefined) throw new Error(`${JSON.stringify(wrong)} is no activation: ${ACTIVATIONS.join(", ")}; other layers go into the experiment's text`);
-        return [`kind = "dense", out = ${whole(width, "a width", 1, 1024)}`, ...kinds.map((kind) => `kind = "${kind}"`)];
-      });
       const last = layers(text)?.at(-1)?.out ?? 1;
-      return set(text, "model", "layers", listed([...lines, `kind = "dense", out = ${last}`]));
+      return set(text, "model", "layers", listed([...value.split(",").flatMap(said), `kind = "dense", out = ${last}`]));
     },
   },
 ];
+
+/** A field of an inline table, as it is written. */
+const field = (text: string, section: string, key: string, name: string): string | undefined => new RegExp(`\\b${name} = ("[^"]*"|[^,}\\s]+)`).exec(get(text, section, key) ?? "")?.[1];
+
+/** The text with another value of such a field. */
+function setField(text: string, section: string, key: string, name: string, value: string): string {
+  const table = get(text, section, key);
+  if (table === undefined) return text;
+  const known = new RegExp(`\\b${name} = ("[^"]*"|[^,}\\s]+)`);
+  return set(text, section, key, known.test(table) ? table.replace(known, `${name} = ${value}`) : table.replace(/\s*\}$/, `, ${name} = ${value} }`));
+}
+
+/** A number in an inline table. */
+function fielded(label: string, [section, key, name]: [string, string, string], [least, most]: [number, number], absent?: string): Knob {
+  return {
+    label,
+    read: (text) => field(text, section, key, name) ?? (get(text, section, key) === undefined ? undefined : absent),
+    write: (text, value) => setField(text, section, key, name, String(real(value, label.toLowerCase(), least, most))),
+  };
+}
+
+/** A whole number of the training's. */
+const counted = (label: string, key: string, most: number): Knob => ({
+  label,
+  read: (text) => get(text, "train", key),
+  write: (text, value) => set(text, "train", key, String(whole(value, label.toLowerCase(), 1, most))),
+});
+
+const TRAINING: Knob[] = [
+  counted("Epochs", "epochs", 1_000_000),
+  counted("Batch", "batch", 1_000_000),
+  {
+    label: "Optimizer",
+    read: (text) => field(text, "train", "optimizer", "kind")?.replaceAll('"', ""),
+    write(text, value) {
+      if (!OPTIMIZERS.includes(value.trim())) throw new Error(`the optimizer is one of ${OPTIMIZERS.join(", ")}; others go into the experiment's text`);
+      const rate = field(text, "train", "optimizer", "lr") ?? "0.01";
+      return set(text, "train", "optimizer", `{ kind = "${value.trim()}", lr = ${rate} }`);
+    },
+  },
+  fielded("Learning rate", ["train", "optimizer", "lr"], [0, 1000]),
+  fielded("Weight decay", ["train", "optimizer", "weight_decay"], [0, 1000], "0"),
+  fielded("Samples", ["data", "generate", "samples"], [10, 1_000_000]),
+  fielded("Noise", ["data", "generate", "noise"], [0, 1000], "0"),
+];
+
+const KINDS = { kan: KAN, layers: LAYERS, training: TRAINING };
 
 /** Fields for a family's knobs; `change` is given the text's new form. */
 export class Knobs {
@@ -104,13 +181,13 @@ export class Knobs {
   private fields: { knob: Knob; label: HTMLElement; input: HTMLInputElement }[];
 
   constructor(
-    kind: "kan" | "layers",
+    private kind: keyof typeof KINDS,
     private text: () => string,
     change: (text: string) => void,
     fail: (error: unknown) => void,
   ) {
-    this.fields = (kind === "kan" ? KAN : LAYERS).map((knob, i) => {
-      const input = h("input", { type: "text", id: `knob${i}`, spellcheck: false });
+    this.fields = KINDS[kind].map((knob, i) => {
+      const input = h("input", { type: "text", id: `${kind}${i}`, spellcheck: false, autocapitalize: "off" });
       const label = h("label", { for: input.id }, knob.label);
       input.addEventListener("change", () => {
         try {
@@ -125,10 +202,11 @@ export class Knobs {
     });
   }
 
-  /** Shows what the text says; fields that it has no place for are off. */
+  /** Shows what the text says; fields that it has no place for are off, or away where there are many. */
   refresh(): void {
-    for (const { knob, input } of this.fields) {
+    for (const { knob, label, input } of this.fields) {
       const value = knob.read(this.text());
+      if (this.kind === "training") label.hidden = input.hidden = value === undefined;
       input.value = value ?? "";
       input.disabled = value === undefined;
       input.placeholder = value === undefined ? "see the experiment's text" : "none";

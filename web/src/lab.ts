@@ -1,4 +1,5 @@
 // One family's room: an experiment, its training as it goes, and what can be done with the result.
+import { cloudPanel } from "./cloud";
 import { Compare } from "./compare";
 import { Curve } from "./curve";
 import { h, number } from "./dom";
@@ -10,7 +11,7 @@ import { fragment } from "./link";
 import type { Device, EngineEvent, Figure, Mistake } from "./messages";
 import { draftOf, ownFields, type Taken } from "./own";
 import { MistakePanel, proofOf } from "./proof";
-import { results } from "./results";
+import { files, results } from "./results";
 import { targetPanel } from "./target";
 import { get, set } from "./toml";
 
@@ -28,9 +29,11 @@ export class Lab {
   private workers = h("select", { id: "workers" });
   private train = h("button", { class: "main", type: "button" }, "Train");
   private stop = h("button", { type: "button", disabled: true }, "Stop");
+  private more = h("button", { type: "button", disabled: true }, "Go on");
   private share = h("button", { type: "button" }, "Copy link");
   private withData = h("input", { type: "checkbox", id: "with-data" });
   private shareData = h("label", { class: "check", for: "with-data", hidden: true }, this.withData, "with my data");
+  private stage: HTMLElement;
   private state = h("p", { class: "state" }, "Ready.");
   private spoken = h("p", { class: "spoken", role: "status" });
   private progress = h("progress", { max: 1, value: 0, "aria-label": "Steps done" });
@@ -40,7 +43,7 @@ export class Lab {
   private notes = h("ul", { class: "findings" });
   private curve = new Curve();
   private compare: Compare | null = null;
-  private knobs: Knobs | null = null;
+  private knobs: Knobs[] = [];
   private mistakes: MistakePanel;
   private kernels: KernelsPanel;
   private taken: Taken | null = null;
@@ -48,16 +51,23 @@ export class Lab {
   private steps = 1;
   private began = 0;
   private done = 0;
+  /** The step that was told first: a run may go on from a later one. */
+  private first: number | null = null;
   private stepped = false;
   /** How fast it was at the last epoch, before the verification. */
   private trained = "";
+  /** Workers that share the training. */
+  private shared = 1;
   private running = false;
+  /** The last run's experiment, and whether it came to its end; null where there is none to go on with. */
+  private ended: { text: string; whole: boolean } | null = null;
 
   constructor(
     readonly family: Family,
     private engine: Engine,
   ) {
     family.examples.forEach((example, i) => this.choice.append(h("option", { value: String(i) }, example.name)));
+    this.choice.append(h("option", { value: "-1", hidden: true }, "your own"));
     this.choice.addEventListener("change", () => this.take(family.examples[Number(this.choice.value)]!.text));
     this.seed.addEventListener("input", () => this.change(set(this.text.value, "train", "seed", String(Number(this.seed.value) || 0))));
     this.text.addEventListener("change", () => this.changed());
@@ -66,16 +76,20 @@ export class Lab {
     this.workers.addEventListener("change", () => this.spread());
     this.train.addEventListener("click", () => void this.run());
     this.stop.addEventListener("click", () => engine.stop());
+    this.more.addEventListener("click", () => void this.run(true));
     this.share.addEventListener("click", () => void this.copyLink());
     const list = () => engine.call({ do: "mistakes", experiment: this.text.value }) as Promise<string[]>;
-    this.mistakes = new MistakePanel(list, () => void this.check(), () => this.warn());
+    this.mistakes = new MistakePanel(list, family.mistakes, () => void this.check(), () => this.warn());
     this.kernels = new KernelsPanel(engine, this.proof, (yes) => this.takeTurn(yes));
+    // An automaton's boards stand side by side on a phone, too.
+    if (family.plays) this.view.classList.add("small");
+    this.stage = h("div", { class: "stage" }, this.state, this.spoken, this.progress, this.view);
     this.element = h(
       "section",
       { class: "lab", "aria-labelledby": "title" },
       h("div", { class: "intro" }, h("h2", { id: "title", tabIndex: -1 }, family.title), h("p", {}, family.about)),
       this.controls(),
-      h("div", { class: "stage" }, this.state, this.spoken, this.progress, this.view),
+      this.stage,
       h("div", { class: "side" }, h("h3", {}, "Loss"), this.curve.element, h("h3", {}, "Proof"), this.proof, this.mistakes.element, this.kernels.element),
       this.after,
     );
@@ -93,11 +107,15 @@ export class Lab {
       use.addEventListener("click", () => this.take(onFormula(formula.value)));
       box.append(h("label", { for: "formula" }, "Formula"), h("div", { class: "row" }, formula, use));
     }
-    if (family.knobs) {
-      this.knobs = new Knobs(family.knobs, () => this.text.value, (text) => this.change(text), (error) => this.fail(error));
-      box.append(...this.knobs.elements);
-    }
+    const fields = (kind: ConstructorParameters<typeof Knobs>[0]) => {
+      const knobs = new Knobs(kind, () => this.text.value, (text) => this.change(text), (error) => this.fail(error));
+      this.knobs.push(knobs);
+      return knobs.elements;
+    };
+    if (family.knobs) box.append(...fields(family.knobs));
+    const training = h("details", { class: "wide" }, h("summary", {}, "Training and data"), h("div", { class: "fields" }, ...fields("training")));
     if (family.takes) box.append(...ownFields(family, box, (files) => void this.takeFiles(files)));
+    if (family.paints) box.append(cloudPanel((files) => void this.takeFiles(files)));
     if (family.draw) {
       const use = (text: string) => {
         this.take(text);
@@ -106,21 +124,31 @@ export class Lab {
       box.append(targetPanel(use, (error) => this.fail(error)));
     }
     box.append(
-      h("details", { class: "wide" }, h("summary", {}, "The experiment, to change at will"), this.text),
-      h("div", { class: "row wide" }, this.train, this.stop, this.share, this.shareData),
+      training,
+      h("details", { class: "wide" }, h("summary", {}, "The experiment as text, to change at will"), this.text),
+      h("div", { class: "row wide" }, this.train, this.stop, this.more, this.share, this.shareData),
     );
     return box;
   }
 
-  /** Takes over an experiment; files of a link among the engine's. */
-  take(text: string, files: Record<string, string> = {}): void {
-    this.taken = null;
-    this.shareData.hidden = true;
-    this.withData.checked = false;
-    for (const [name, content] of Object.entries(files)) {
-      if (/^[\w.-]+$/.test(name)) void this.engine.write(`/${name}`, new TextEncoder().encode(content));
-    }
+  /** Takes over an experiment; files of a link among the engine's, and its mistake. */
+  take(text: string, files: Record<string, string> = {}, mistake?: Mistake): void {
+    const known = Object.entries(files).filter(([name]) => /^[\w.-]+$/.test(name));
+    for (const [name, content] of known) void this.engine.write(`/${name}`, new TextEncoder().encode(content));
+    // Data of a link can go on in another.
+    this.own(known.length === 0 ? null : { text, told: "", findings: [], files: Object.fromEntries(known) });
+    if (mistake) this.mistakes.choose(mistake);
+    this.ended = null;
+    this.more.disabled = true;
+    this.choice.value = String(this.family.examples.findIndex((example) => example.text === text));
     this.change(text);
+  }
+
+  /** Whose data is learnt: that of a visitor's, or an example's. */
+  private own(taken: Taken | null): void {
+    this.taken = taken;
+    this.shareData.hidden = Object.keys(taken?.files ?? {}).length === 0;
+    this.withData.checked = false;
   }
 
   /** Lets the processor compute, or the GPU where the browser has one; a sentence where it has none. */
@@ -172,7 +200,7 @@ export class Lab {
 
   private changed(): void {
     this.seed.value = get(this.text.value, "train", "seed") ?? "0";
-    this.knobs?.refresh();
+    for (const knobs of this.knobs) knobs.refresh();
     void this.mistakes.renew();
   }
 
@@ -180,8 +208,7 @@ export class Lab {
     try {
       const taken = await draftOf(this.engine, this.family, files);
       this.take(taken.text);
-      this.taken = taken;
-      this.shareData.hidden = Object.keys(taken.files).length === 0;
+      this.own(taken);
       this.say(taken.told);
       this.after.replaceChildren(h("ul", { class: "findings" }, ...taken.findings.map((line) => h("li", {}, line))));
     } catch (error) {
@@ -219,6 +246,7 @@ export class Lab {
     this.workers.disabled = yes || this.device.value === "gpu";
     this.kernels.ready(!yes);
     this.stop.disabled = !yes;
+    this.more.disabled = yes || this.ended === null;
     if (yes) this.mistakes.ready(false);
   }
 
@@ -226,46 +254,77 @@ export class Lab {
   private takeTurn(yes: boolean): boolean {
     if (yes && this.running) return false;
     this.busy(yes);
-    if (!yes) this.mistakes.ready(this.after.querySelector(".files") !== null);
+    if (!yes) this.mistakes.ready(this.ended?.whole === true);
     return true;
   }
 
-  private async run(): Promise<void> {
+  /** Trains the experiment, or goes on with the last run: one that came to its end for as many epochs again. */
+  private async run(on = false): Promise<void> {
+    const before = on ? this.ended : null;
     if (!this.takeTurn(true)) return;
     const mistake = this.mistakes.chosen();
-    this.curve.begin(mistake === undefined);
-    this.view.replaceChildren();
-    this.compare = null;
+    if (before) this.lengthen(before);
+    else {
+      this.curve.begin(mistake === undefined);
+      this.view.replaceChildren();
+      this.compare = null;
+    }
+    const experiment = before?.text ?? this.text.value;
+    this.ended = null;
     this.figures = [];
     this.notes.replaceChildren();
     this.after.replaceChildren();
     this.proof.replaceChildren(h("p", {}, mistake ? `Training with a mistake: ${mistake.words}.` : "Training …"));
-    this.say("Starting …");
+    this.say(before ? "Going on …" : "Starting …");
+    this.bringUp();
     this.began = performance.now();
     this.done = 0;
+    this.first = null;
     this.stepped = false;
     this.trained = "no epoch";
     const device = this.placed(mistake);
+    // Only the first worker has the run that goes on; the bits are the same.
+    this.shared = device === "cpu" && !before ? this.count() : 1;
     this.engine.onEvent = (event) => this.hear(event);
     try {
-      await this.engine.ask({ kind: "remove", path: RUN });
-      const answer = (await this.engine.shared(device === "cpu" ? this.count() : 1, {
+      if (!before) await this.engine.ask({ kind: "remove", path: RUN });
+      const answer = (await this.engine.shared(this.shared, {
         do: "train",
-        experiment: this.text.value,
+        experiment,
         folder: RUN,
+        resume: before !== null,
         view: 120,
         verify: true,
         device,
         ...(mistake ? { mistake } : {}),
-      })) as { summary: Record<string, unknown>; stopped: boolean };
-      await this.finish(answer.summary, answer.stopped, mistake, device);
-      this.mistakes.ready(true);
+      })) as { summary: Record<string, unknown> };
+      await this.finish(answer.summary, mistake, device, experiment);
+      this.ended = { text: experiment, whole: true };
     } catch (error) {
+      if (await this.halted(error, experiment)) return;
       this.fail(error);
       this.proof.replaceChildren(h("p", {}, "Nothing to check: the training ended with an error."));
     } finally {
       this.takeTurn(false);
     }
+  }
+
+  /** A run that came to its end gets as many epochs again, or those that its text has been given. */
+  private lengthen(run: { text: string; whole: boolean }): void {
+    const epochs = (text: string) => Number(get(text, "train", "epochs") ?? 0);
+    const [had, now] = [epochs(run.text), epochs(this.text.value)];
+    const wanted = now > had ? now : run.whole ? 2 * had : had;
+    const same = this.text.value === run.text;
+    run.text = set(run.text, "train", "epochs", String(wanted));
+    if (same) this.change(run.text);
+  }
+
+  /** On a phone the controls fill the screen: what is to be watched comes into sight. */
+  private bringUp(): void {
+    const { top } = this.stage.getBoundingClientRect();
+    if (top < 0.4 * innerHeight && top > -100) return;
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    this.stage.scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
   }
 
   /** Checks the trained model once more, with the mistake that is chosen or without. */
@@ -288,6 +347,7 @@ export class Lab {
     switch (event.kind) {
       case "start":
         this.steps = Math.max(event.more.steps, 1);
+        this.first = event.more.step;
         this.say(`${event.more.params.toLocaleString("en")} parameters, ${event.more.steps.toLocaleString("en")} steps.`);
         break;
       case "step":
@@ -327,7 +387,7 @@ export class Lab {
 
   /** How fast it computes, views and evaluations included. */
   private rate(): string {
-    const rate = this.done / Math.max((performance.now() - this.began) / 1000, 1e-3);
+    const rate = (this.done - (this.first ?? 0)) / Math.max((performance.now() - this.began) / 1000, 1e-3);
     return `${rate.toFixed(rate < 10 ? 1 : 0)} steps/s`;
   }
 
@@ -354,21 +414,33 @@ export class Lab {
     this.compare.show(before!, after!, `${figures[0]!.title} on the left, ${figures[1]!.title} on the right`);
   }
 
-  private async finish(summary: Record<string, unknown>, stopped: boolean, mistake: Mistake | undefined, device: Device): Promise<void> {
+  /** Whether the training was stopped and saved, which the engine says as an error. */
+  private async halted(error: unknown, experiment: string): Promise<boolean> {
+    const step = /^stopped at step (\d+)/.exec(error instanceof Error ? error.message : "")?.[1];
+    if (step === undefined) return false;
+    this.ended = { text: experiment, whole: false };
+    this.say(`Stopped at step ${Number(step).toLocaleString("en")}, ${this.trained}. “Go on” continues from there.`);
+    this.proof.replaceChildren(h("p", {}, "The gradients are checked when the training has come to its end."));
+    this.after.append(await files(this.engine, this.family, "Unpacked, the command goes on with the run: retrograd train --resume run."));
+    return true;
+  }
+
+  private async finish(summary: Record<string, unknown>, mistake: Mistake | undefined, device: Device, experiment: string): Promise<void> {
     const seconds = (performance.now() - this.began) / 1000;
     const rate = this.trained;
     const learned = summary.learned === true ? " It learnt." : summary.learned === false ? " It did not learn it; another seed may." : "";
     const unseen = this.proof.querySelector("p.bad") === null;
-    const wrong = mistake ? (unseen ? " The mistake changes nothing in this model." : " Its gradients had a mistake in them.") : "";
-    const by = device === "gpu" ? `${this.gpu}, through WebGPU` : this.count() > 1 ? `${this.count()} workers` : "the processor";
-    this.say(`${stopped ? "Stopped" : "Done"} after ${seconds.toFixed(1)} s, ${rate}, computed by ${by}.${learned}${wrong}`);
+    const wrong = mistake ? (unseen ? " The check did not see the mistake: it changes nothing in this model, or nothing in the samples that are checked." : " Its gradients had a mistake in them.") : "";
+    const by = device === "gpu" ? `${this.gpu}, through WebGPU` : this.shared > 1 ? `${this.shared} workers` : "the processor";
+    this.say(`Done after ${seconds.toFixed(1)} s, ${rate}, computed by ${by}.${learned}${wrong}`);
     this.progress.value = 1;
-    this.after.append(...(await results(this.engine, this.family, this.text.value, summary, this.figures, device, this.taken?.picture)));
+    this.after.append(...(await results(this.engine, this.family, experiment, summary, this.figures, device, this.taken?.picture)));
   }
 
   private async copyLink(): Promise<void> {
     const files = this.withData.checked ? this.taken?.files : undefined;
-    const hash = await fragment({ tab: this.family.id, experiment: this.text.value, device: this.device.value as Device, ...(files ? { files } : {}) });
+    const mistake = this.mistakes.chosen();
+    const hash = await fragment({ tab: this.family.id, experiment: this.text.value, device: this.device.value as Device, ...(mistake ? { mistake } : {}), ...(files ? { files } : {}) });
     if (hash === null) return this.fail(files ? "The experiment and the data are too long for a link." : "The experiment is too long for a link.");
     history.replaceState(null, "", hash);
     const holds = files ? "It holds the experiment and your data." : "It holds the experiment, and no data of yours.";

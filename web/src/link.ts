@@ -1,5 +1,5 @@
 // The whole state of a page as the fragment of its address.
-import type { Device } from "./messages";
+import type { Device, Mistake } from "./messages";
 
 /** Fragments above this are not followed and not made: browsers and chats cut longer ones. */
 const LIMIT = 16_000;
@@ -11,6 +11,8 @@ export interface State {
   experiment: string;
   /** What computes, where that is not the processor. */
   device?: Device;
+  /** The mistake that is put in, where there is one. */
+  mistake?: Mistake;
   /** Files of the visitor's own, as text, where that was asked for. */
   files?: Record<string, string>;
 }
@@ -30,8 +32,8 @@ async function through(bytes: Uint8Array, stream: CompressionStream | Decompress
 }
 
 /** The fragment that holds an experiment, or null where it would be too long. */
-export async function fragment({ tab, experiment, device, files }: State): Promise<string | null> {
-  const more = { ...(device === "gpu" ? { device } : {}), ...(files ? { files } : {}) };
+export async function fragment({ tab, experiment, device, mistake, files }: State): Promise<string | null> {
+  const more = { ...(device === "gpu" ? { device } : {}), ...(mistake ? { mistake } : {}), ...(files ? { files } : {}) };
   const text = Object.keys(more).length > 0 ? JSON.stringify({ experiment, ...more }) : experiment;
   if (text.length > INFLATED) return null;
   const bytes = await through(new TextEncoder().encode(text), new CompressionStream("deflate-raw"));
@@ -51,10 +53,12 @@ export async function parse(hash: string): Promise<Partial<State> & { tab: strin
     const bytes = Uint8Array.from(plain, (c) => c.charCodeAt(0));
     const text = new TextDecoder().decode(await through(bytes, new DecompressionStream("deflate-raw")));
     if (!text.startsWith("{")) return { tab, experiment: text };
-    const { experiment, device, files = {} } = JSON.parse(text) as { experiment: unknown; device: unknown; files: unknown };
+    const { experiment, device, mistake, files = {} } = JSON.parse(text) as Record<string, unknown>;
     const isText = (value: unknown): value is string => typeof value === "string";
     if (!isText(experiment) || typeof files !== "object" || files === null || !Object.values(files).every(isText)) throw new Error("not a state");
-    return { tab, experiment, device: device === "gpu" ? "gpu" : "cpu", files: files as Record<string, string> };
+    const { words, only_f32 } = (mistake ?? {}) as Record<string, unknown>;
+    const wrong = isText(words) ? { mistake: { words, only_f32: only_f32 === true } } : {};
+    return { tab, experiment, device: device === "gpu" ? "gpu" : "cpu", ...wrong, files: files as Record<string, string> };
   } catch {
     throw new Error("the link is damaged; a part of it may be missing");
   }

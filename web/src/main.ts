@@ -4,6 +4,7 @@ import { Engine } from "./engine";
 import { FAMILIES } from "./families";
 import { Lab } from "./lab";
 import { parse, type State } from "./link";
+import { pictureOf } from "./pictures";
 
 const tabs = document.getElementById("tabs")!;
 const main = document.getElementById("main")!;
@@ -19,12 +20,12 @@ function welcome(): void {
   engine = null;
   device.textContent = "Nothing is sent anywhere.";
   device.className = "";
-  const cards = FAMILIES.map((family) => h("a", { class: "card", href: `#${family.id}` }, h("h2", {}, family.title), h("p", {}, family.about)));
+  const cards = FAMILIES.map((family) => h("a", { class: "card", href: `#${family.id}` }, pictureOf(family.id), h("h2", {}, family.title), h("p", {}, family.about)));
   main.replaceChildren(
     h(
       "section",
       { class: "welcome" },
-      h("p", {}, "Small and unusual networks, trained in this page while you watch, each with the proof that its gradient is right. Nothing is installed, and nothing leaves the page."),
+      h("p", {}, "Small and unusual networks, trained in this page while you watch, each with the proof that its gradient is right; a switch puts a mistake into it, and the proof turns red. Nothing is installed, and nothing leaves the page."),
       h("div", { class: "cards" }, ...cards),
     ),
   );
@@ -39,7 +40,7 @@ function mark(id: string | null): void {
 }
 
 /** Opens a family, with an engine of its own: what another was doing ends. */
-function open({ tab, experiment, device: computes, files }: Partial<State> & { tab: string }): void {
+function open({ tab, experiment, device: computes, mistake, files }: Partial<State> & { tab: string }): void {
   const family = FAMILIES.find((f) => f.id === tab);
   if (!family) return welcome();
   if (shown === family.id && experiment === undefined) return;
@@ -55,7 +56,7 @@ function open({ tab, experiment, device: computes, files }: Partial<State> & { t
     device.className = broken ? "failed" : "";
   };
   const lab = new Lab(family, engine);
-  if (experiment !== undefined) lab.take(experiment, files);
+  if (experiment !== undefined) lab.take(experiment, files, mistake);
   if (computes === "gpu") void lab.choose(computes);
   main.replaceChildren(lab.element);
   mark(family.id);

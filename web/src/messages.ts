@@ -33,7 +33,7 @@ export type Device = "cpu" | "gpu";
 /** What the engine does (web/engine/src/lib.rs). */
 export type Request =
   | { do: "about" }
-  | { do: "train"; experiment: string; folder?: string; view?: number; verify?: boolean; mistake?: Mistake; device?: Device; group?: { rank: number; size: number } }
+  | { do: "train"; experiment: string; folder?: string; resume?: boolean; view?: number; verify?: boolean; mistake?: Mistake; device?: Device; group?: { rank: number; size: number } }
   | { do: "mistakes"; experiment: string }
   | { do: "check"; run: string; mistake?: Mistake; device?: Device }
   | { do: "kernels"; only?: string[] }

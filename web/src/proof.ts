@@ -14,17 +14,12 @@ const LINKS: Record<string, string> = {
 };
 
 export function proofOf(verification: Verification, of = "this model's gradients"): HTMLElement[] {
-  const rows = verification.links.map((link) => {
+  const rows = verification.links.flatMap((link) => {
     const mark = { pass: ["good", "✓ passed"], fail: ["bad", "✗ failed"] }[link.verdict] ?? ["open", "unchecked"];
-    const why = [LINKS[link.link], ...(link.verdict === "pass" ? [] : link.notes)].filter(Boolean).join(" ");
-    return h(
-      "tr",
-      {},
-      h("th", { scope: "row", title: why }, link.link),
-      h("td", {}, link.elements.toLocaleString("en")),
-      h("td", {}, number(link.worst)),
-      h("td", { class: mark[0] }, mark[1]!),
-    );
+    const [says, notes] = [LINKS[link.link] ?? "", link.notes.join("; ")];
+    const why = { pass: says, fail: [says, notes].filter(Boolean).join(" ") }[link.verdict] ?? `Not checked here: ${notes || "there was nothing to check"}.`;
+    const cells = [h("td", {}, link.elements.toLocaleString("en")), h("td", {}, number(link.worst)), h("td", { class: mark[0] }, mark[1]!)];
+    return [h("tr", {}, h("th", { scope: "row" }, link.link), ...cells), h("tr", { class: "why" }, h("td", { colSpan: 4 }, why))];
   });
   const head = ["link", "elements", "worst, of its bound", "verdict"].map((text) => h("th", { scope: "col" }, text));
   return [
@@ -36,7 +31,7 @@ export function proofOf(verification: Verification, of = "this model's gradients
 function proven({ passed, checks, failed }: Verification, of: string): string {
   const told = `${passed} of ${checks} checks of ${of} passed`;
   if (failed > 0) return `✗ ${failed} of ${checks} checks of ${of} FAILED.`;
-  return passed === checks ? `✓ ${told}.` : `✓ ${told}; the others could not be made, for the reasons of their links.`;
+  return passed === checks ? `✓ ${told}.` : `✓ ${told}; the others could not be made here, for the reasons below.`;
 }
 
 /** The switch: which mistake, where, and a button that only checks. */
@@ -48,11 +43,14 @@ export class MistakePanel {
   private check = h("button", { type: "button" }, "Check the gradients");
   private told = h("p", { class: "told" });
   private body: HTMLElement;
+  /** What a link has chosen, until the list is there. */
+  private wanted = "";
 
   constructor(
     private list: () => Promise<string[]>,
+    private first: RegExp[],
     check: () => void,
-    changed: () => void,
+    private changed: () => void,
   ) {
     this.body = h(
       "div",
@@ -62,9 +60,9 @@ export class MistakePanel {
       h("label", { class: "wide check" }, this.onlyFast, "in the fast kernels alone; the reference stays right"),
       this.told,
     );
-    this.on.addEventListener("change", () => void this.toggle().then(changed));
-    this.choice.addEventListener("change", changed);
-    this.onlyFast.addEventListener("change", changed);
+    this.on.addEventListener("change", () => void this.toggle().then(this.changed));
+    this.choice.addEventListener("change", this.changed);
+    this.onlyFast.addEventListener("change", this.changed);
     this.check.addEventListener("click", check);
     this.check.disabled = true;
     this.element = h("div", { class: "switch" }, h("label", { class: "check", for: "wrong" }, this.on, "Put in a mistake"), this.body, h("div", { class: "row" }, this.check));
@@ -76,6 +74,13 @@ export class MistakePanel {
     return { words: this.choice.value, only_f32: this.onlyFast.checked };
   }
 
+  /** Switches one on, as a link says. */
+  choose({ words, only_f32 }: Mistake): void {
+    this.on.checked = true;
+    this.onlyFast.checked = only_f32;
+    this.wanted = words;
+  }
+
   /** Whether there is a trained model to check. */
   ready(yes: boolean): void {
     this.check.disabled = !yes;
@@ -83,19 +88,24 @@ export class MistakePanel {
 
   /** The experiment has changed: its mistakes are others. */
   async renew(): Promise<void> {
-    if (this.on.checked) await this.toggle();
+    if (!this.on.checked) return;
+    await this.toggle();
+    this.changed();
   }
 
   private async toggle(): Promise<void> {
     this.body.hidden = !this.on.checked;
     if (!this.on.checked) return;
-    const before = this.choice.value;
+    const before = this.wanted || this.choice.value;
     try {
       const all = await this.list();
+      this.wanted = "";
+      const seen = this.first.map((words) => all.find((one) => words.test(one))).find((one) => one !== undefined);
+      const chosen = all.includes(before) ? before : seen;
       const groups = new Map<string, HTMLOptionElement[]>();
       for (const words of all) {
         const [where = "", what = ""] = words.split(/: (.*)/s, 2);
-        const option = h("option", { value: words, selected: words === before }, what);
+        const option = h("option", { value: words, selected: words === chosen }, what);
         groups.set(where, [...(groups.get(where) ?? []), option]);
       }
       this.choice.replaceChildren(...[...groups].map(([label, options]) => h("optgroup", { label }, ...options)));

@@ -5,6 +5,7 @@ import type { Engine } from "./engine";
 import type { Family } from "./families";
 import { fill, RUN } from "./lab";
 import type { Device, Figure } from "./messages";
+import { drawn, firstSection, levels } from "./mrc";
 import { Player } from "./player";
 import { zip } from "./zip";
 
@@ -16,7 +17,7 @@ export async function results(engine: Engine, family: Family, experiment: string
   if (family.explains) parts.push(explanation(engine));
   if (picture !== undefined) parts.push(cleaning(engine, picture));
   if (figures.length > 0) parts.push(report(figures));
-  parts.push(await files(engine, family));
+  parts.push(await files(engine, family, "Unpacked, the command takes the run: retrograd run, export, check, reproduce."));
   const digest = String(summary.weights_sha256 ?? "");
   if (digest) parts.push(h("p", { class: "digest" }, `SHA-256 of the weights, ${device === "gpu" ? "on this GPU" : "on every machine"}: `, h("code", {}, digest)));
   return parts;
@@ -66,6 +67,17 @@ function explanation(engine: Engine): HTMLElement {
   );
 }
 
+/** The addresses of a picture before and after, in the same grey levels; null where a browser shows no such file. */
+function pictures(name: string, before: Uint8Array, after: Uint8Array): [string, string] | null {
+  if (name.endsWith(".png")) {
+    const url = (of: Uint8Array) => URL.createObjectURL(new Blob([of as BlobPart], { type: "image/png" }));
+    return [url(before), url(after)];
+  }
+  const [noisy, clean] = [firstSection(before), firstSection(after)];
+  if (!name.endsWith(".mrc") || !noisy || !clean) return null;
+  return [drawn(noisy, levels(noisy)), drawn(clean, levels(noisy))];
+}
+
 /** The whole picture through the trained network. */
 function cleaning(engine: Engine, picture: string): HTMLElement {
   const button = h("button", { type: "button" }, "Clean the whole picture");
@@ -83,15 +95,11 @@ function cleaning(engine: Engine, picture: string): HTMLElement {
       const bytes = await engine.read(`${CLEANED}/${first.name}`);
       const save = h("button", { type: "button" }, `${first.name} (${sizeOf(first.bytes)})`);
       save.addEventListener("click", () => download(first.name, bytes));
-      const parts: HTMLElement[] = [save];
-      if (first.name.endsWith(".png")) {
-        const url = (of: Uint8Array) => URL.createObjectURL(new Blob([of as BlobPart], { type: "image/png" }));
-        const compare = new Compare();
-        compare.show(url(await engine.read(picture)), url(bytes), "before on the left, after on the right");
-        parts.unshift(compare.element);
-      }
-      box.replaceChildren(...parts);
-      told.textContent = "Done.";
+      const both = pictures(first.name, await engine.read(picture), bytes);
+      const compare = new Compare();
+      if (both) compare.show(...both, "before on the left, after on the right");
+      box.replaceChildren(...(both ? [compare.element] : []), save);
+      told.textContent = both ? "Done." : "Done. A browser shows no such file: download it.";
     } catch (error) {
       told.textContent = sentence(error);
     }
@@ -100,7 +108,8 @@ function cleaning(engine: Engine, picture: string): HTMLElement {
   return h("div", {}, h("h3", {}, "The whole picture"), button, told, box);
 }
 
-async function files(engine: Engine, family: Family): Promise<HTMLElement> {
+/** The files of a run, to download, and a sentence on what the command does with them. */
+export async function files(engine: Engine, family: Family, use: string): Promise<HTMLElement> {
   const items = h("ul");
   const refresh = async () => {
     const found = (await engine.ask({ kind: "list", path: RUN })) as { name: string; bytes: number }[];
@@ -141,7 +150,7 @@ async function files(engine: Engine, family: Family): Promise<HTMLElement> {
     h("summary", {}, "Files of the run, as the command leaves them"),
     items,
     h("div", { class: "row" }, ...buttons),
-    h("p", { class: "told" }, "Unpacked, the command takes the run: retrograd run, export, check, reproduce."),
+    h("p", { class: "told" }, use),
     told,
   );
 }

@@ -10,11 +10,15 @@
 //! by a test against f64 over their whole domain: `ULPS` is what kernels may count on. NaN stays
 //! NaN.
 
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+mod chains_simd128;
 mod fused;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod fused_simd128;
 mod level;
 
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+pub(crate) use chains_simd128::{Factors, chains};
 pub use fused::Fused;
 pub use level::{InstructionSet, asked, instruction_set, level, on};
 
@@ -251,6 +255,10 @@ fn riffle<S: Simd, const N: usize>(simd: S, pack: [f32x16<S>; N]) -> [f32x16<S>;
 /// c₀ + c₁·x + c₂·x² + …
 #[inline(always)]
 fn polynomial<S: Simd, const N: usize>(simd: S, x: f32x16<S>, c: [f32; N]) -> f32x16<S> {
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    if !cfg!(unfused) {
+        return chains_simd128::polynomial(simd, x, &c);
+    }
     let mut sum = f32x16::splat(simd, c[N - 1]);
     for i in (0..N - 1).rev() {
         sum = sum.fma(x, f32x16::splat(simd, c[i]));

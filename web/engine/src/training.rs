@@ -21,6 +21,9 @@ pub struct Train {
     experiment: String,
     #[serde(default)]
     folder: Option<PathBuf>,
+    /// Goes on with the run in the folder, up to the epochs of this experiment; the rest is the run's own.
+    #[serde(default)]
+    resume: bool,
     /// Milliseconds between two views of the state; none are drawn without it.
     #[serde(default)]
     view: Option<u64>,
@@ -83,7 +86,7 @@ struct Teller<'a> {
 }
 
 /// Between two steps that are told.
-const STEPS: Duration = Duration::from_millis(50);
+const STEPS: Duration = Duration::from_millis(10);
 
 impl Observer for Teller<'_> {
     fn event(&mut self, event: Event<'_>) {
@@ -171,13 +174,19 @@ fn run(
 }
 
 pub fn train(asked: Train) -> Result<Value> {
-    let experiment = Experiment::parse(&asked.experiment, "the experiment")?;
+    let mut experiment = Experiment::parse(&asked.experiment, "the experiment")?;
+    if let (true, Some(folder)) = (asked.resume, &asked.folder) {
+        let epochs = experiment.train.epochs;
+        experiment = experiment_of(folder)?;
+        experiment.train.epochs = epochs;
+    }
     let group = asked.group;
     run(experiment, asked.mistake, asked.view, group, |session| {
         let session = session
             .verified(asked.verify)
             .placed(asked.device.placement());
         match asked.folder {
+            Some(folder) if asked.resume => session.resuming(folder),
             Some(folder) => session.in_folder(folder),
             None => session,
         }

@@ -321,7 +321,7 @@ fn tile_of<S: Simd, const R: usize, const FIRST: usize, const V: usize>(
     n: usize,
     columns: usize,
 ) {
-    let sum = chains::<S, R, FIRST, V>(simd, a, stride, panel);
+    let sum = chains::<S, R, FIRST, V>(simd, a, stride, panel, columns);
     // One simple loop each, which the compiler unrolls: `sum` then stays in registers.
     match onto {
         Onto::Zero => {
@@ -351,16 +351,35 @@ fn tile_of<S: Simd, const R: usize, const FIRST: usize, const V: usize>(
     }
 }
 
-/// The chains of `R` rows by `V` vectors of C, which begin at column `FIRST` of the panel.
+/// The chains of `R` rows by `V` vectors of C, which begin at column `FIRST` of the panel; only the first columns
+/// are wanted.
 #[inline(always)]
+#[cfg_attr(
+    not(all(target_arch = "wasm32", target_feature = "simd128")),
+    allow(unused_variables, reason = "whole vectors are as fast")
+)]
 fn chains<S: Simd, const R: usize, const FIRST: usize, const V: usize>(
     simd: S,
     a: &[f32],
     stride: Stride,
     panel: &[f32],
+    columns: usize,
 ) -> [[f32x16<S>; V]; R] {
-    let mut sum = [[f32x16::splat(simd, 0.0); V]; R];
     let k = panel.len() / PANEL;
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    if !cfg!(unfused) {
+        // A vector of 16 is several here, so that `V` is 1.
+        let factors = simd::Factors {
+            a,
+            stride: [stride.row, stride.column],
+            b: &panel[FIRST..],
+            step: PANEL,
+            terms: k,
+        };
+        let sums = simd::chains::<S, R>(simd, factors, columns);
+        return simd::array(|r| [sums[r]; V]);
+    }
+    let mut sum = [[f32x16::splat(simd, 0.0); V]; R];
     // Every index below is at most the last one: one check instead of one per element.
     let a = &a[..(R - 1) * stride.row + (k - 1) * stride.column + 1];
     for (kk, b) in panel.chunks_exact(PANEL).enumerate() {

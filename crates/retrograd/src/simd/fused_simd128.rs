@@ -100,19 +100,19 @@ fn products(a: v128, b: v128) -> [v128; 2] {
 
 /// The first two of four numbers as f64.
 #[inline(always)]
-fn low(x: v128) -> v128 {
+pub fn low(x: v128) -> v128 {
     f64x2_promote_low_f32x4(x)
 }
 
 /// The last two.
 #[inline(always)]
-fn high(x: v128) -> v128 {
+pub fn high(x: v128) -> v128 {
     low(i64x2_shuffle::<1, 1>(x, x))
 }
 
 /// Four numbers rounded to f32. Written as a shuffle of both halves the compiler would round one by one.
 #[inline(always)]
-fn rounded(s: v128, t: v128) -> v128 {
+pub fn rounded(s: v128, t: v128) -> v128 {
     let last = f32x4_demote_f64x2_zero(t);
     v128_or(
         f32x4_demote_f64x2_zero(s),

@@ -1,5 +1,8 @@
 //! Digests of very many multiply-adds, by the processor and by the library's emulation.
 
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+#[path = "../../../../crates/retrograd/src/simd/chains_simd128.rs"]
+mod chains_simd128;
 #[path = "../../../../crates/retrograd/src/simd/fused.rs"]
 #[allow(dead_code, unexpected_cfgs, reason = "the library's file, alone")]
 mod fused;
@@ -36,7 +39,12 @@ impl Stream {
 
     /// Sums that are half way between two f32 or nearly, large and small ones, all kinds, any bits.
     fn triple(&mut self) -> [f32; 3] {
-        match self.next() % 6 {
+        let kind = self.next() % 6;
+        self.triple_of(kind)
+    }
+
+    fn triple_of(&mut self, kind: u32) -> [f32; 3] {
+        match kind {
             0 => [(120, 14), (120, 14), (110, 30)].map(|(l, r)| self.number(l, r)),
             1 => [(50, 30), (60, 30), (0, 40)].map(|(l, r)| self.number(l, r)),
             2 => [(180, 30), (190, 30), (230, 25)].map(|(l, r)| self.number(l, r)),
@@ -125,4 +133,101 @@ pub extern "C" fn emulated(seed: u32, rounds: u32) -> u64 {
             of(&a).fma(of(&b), of(&c)).into()
         })
     })
+}
+
+/// Rows of chains, and the most terms of one: more than the library computes before it looks back.
+const ROWS: usize = 4;
+const MOST: usize = 40;
+
+/// Chains of a matrix product: row r of `a`, [`MOST`] numbers, by 16 columns of `b`, so many terms.
+type Chains = dyn Fn(&[f32], &[f32], usize) -> [[f32; 16]; ROWS];
+/// A polynomial at 16 places.
+type Polynomial = dyn Fn(&[f32; 16], &[f32; 5]) -> [f32; 16];
+
+/// Of [`ROWS`] times 16 chains of up to [`MOST`] terms, and of as many polynomials, so many times. The first term is a
+/// number alone, so that sums are what [`Stream::triple`] makes of three.
+fn digest_of_chains(seed: u32, rounds: u32, chains: &Chains, polynomial: &Polynomial) -> u64 {
+    let mut stream = Stream(u64::from(seed) << 1 | 1);
+    let mut digest = 0xcbf2_9ce4_8422_2325;
+    for _ in 0..rounds {
+        // Mostly the sums of three numbers of one kind, whichever row and column they are of.
+        let (kind, terms) = match stream.next() % 4 {
+            0 => (stream.next() % 2, 2 + stream.next() as usize % (MOST - 1)),
+            _ => (stream.next() % 6, 2),
+        };
+        let mut a = [1.0_f32; ROWS * MOST];
+        let mut b = [1.0_f32; 16 * MOST];
+        for lane in 0..16 {
+            b[lane] = stream.triple_of(kind)[2];
+        }
+        for k in 1..terms {
+            for lane in 0..16 {
+                let [x, y, _] = stream.triple_of(kind);
+                b[k * 16 + lane] = y;
+                // The row's factor is that of one of the columns.
+                if lane % 4 == 0 {
+                    a[lane / 4 * MOST + k] = x;
+                }
+            }
+        }
+        digest = chains(&a, &b, terms)
+            .into_iter()
+            .flatten()
+            .fold(digest, add);
+        for _ in 1..terms {
+            let (mut x, mut c) = ([0.0; 16], [0.0; 5]);
+            for lane in 0..16 {
+                let triple = stream.triple();
+                x[lane] = triple[0];
+                [c[lane % 5], c[(lane + 1) % 5]] = [triple[1], triple[2]];
+            }
+            digest = polynomial(&x, &c).into_iter().fold(digest, add);
+        }
+    }
+    digest
+}
+
+/// One multiply-add after the other.
+fn one_by_one(a: &[f32], b: &[f32], terms: usize) -> [[f32; 16]; ROWS] {
+    let mut sums = [[0.0_f32; 16]; ROWS];
+    for (r, sums) in sums.iter_mut().enumerate() {
+        for (lane, sum) in sums.iter_mut().enumerate() {
+            *sum = (0..terms).fold(0.0, |sum, k| a[r * MOST + k].mul_add(b[k * 16 + lane], sum));
+        }
+    }
+    sums
+}
+
+fn by_horner(x: &[f32; 16], c: &[f32; 5]) -> [f32; 16] {
+    x.map(|x| c[..4].iter().rev().fold(c[4], |sum, &c| sum.mul_add(x, c)))
+}
+
+/// By the standard library.
+pub fn chains_by_the_machine(seed: u32, rounds: u32) -> u64 {
+    digest_of_chains(seed, rounds, &one_by_one, &by_horner)
+}
+
+/// As the library's matrix products and polynomials do; only WebAssembly's vectors have a way of their own.
+#[unsafe(no_mangle)]
+pub extern "C" fn chains(seed: u32, rounds: u32) -> u64 {
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    let chains = |a: &[f32], b: &[f32], terms: usize| -> [[f32; 16]; ROWS] {
+        let factors = chains_simd128::Factors {
+            a,
+            stride: [MOST, 1],
+            b,
+            step: 16,
+            terms,
+        };
+        fearless_simd::dispatch!(Level::new(), simd =>
+            chains_simd128::chains::<_, ROWS>(simd, factors, 16).map(Into::into))
+    };
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    let polynomial = |x: &[f32; 16], c: &[f32; 5]| -> [f32; 16] {
+        fearless_simd::dispatch!(Level::new(), simd =>
+            chains_simd128::polynomial(simd, f32x16::from_slice(simd, x), c).into())
+    };
+    #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
+    let (chains, polynomial) = (one_by_one, by_horner);
+    digest_of_chains(seed, rounds, &chains, &polynomial)
 }

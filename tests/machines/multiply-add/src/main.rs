@@ -1,4 +1,4 @@
-//! multiply-add SEED ROUNDS: the digests by the machine and by the library's emulation.
+//! multiply-add SEED ROUNDS: the digests by the machine and by the library's emulation, and that of chains.
 
 fn main() {
     let numbers: Vec<u32> = std::env::args()
@@ -10,4 +10,8 @@ fn main() {
     };
     println!("{:016x}", multiply_add::by_the_machine(seed, rounds));
     println!("{:016x}", multiply_add::emulated(seed, rounds));
+    println!(
+        "{:016x}",
+        multiply_add::chains_by_the_machine(seed, rounds / 8)
+    );
 }

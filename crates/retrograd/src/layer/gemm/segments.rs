@@ -106,15 +106,30 @@ fn sum_tile<S: Simd, const R: usize>(
     add: bool,
 ) {
     if columns <= LANES {
-        store::<S, R, 0, 1>(simd, chains::<S, R, 0, 1>(simd, a, stride, panel), to, add);
+        store::<S, R, 0, 1>(
+            simd,
+            chains::<S, R, 0, 1>(simd, a, stride, panel, columns),
+            to,
+            add,
+        );
     } else if S::f32s::LEN >= LANES {
-        store::<S, R, 0, 2>(simd, chains::<S, R, 0, 2>(simd, a, stride, panel), to, add);
+        store::<S, R, 0, 2>(
+            simd,
+            chains::<S, R, 0, 2>(simd, a, stride, panel, columns),
+            to,
+            add,
+        );
     } else {
         // The halves of a panel one after the other: together their sums don't fit the registers.
-        store::<S, R, 0, 1>(simd, chains::<S, R, 0, 1>(simd, a, stride, panel), to, add);
+        store::<S, R, 0, 1>(
+            simd,
+            chains::<S, R, 0, 1>(simd, a, stride, panel, columns),
+            to,
+            add,
+        );
         store::<S, R, LANES, 1>(
             simd,
-            chains::<S, R, LANES, 1>(simd, a, stride, panel),
+            chains::<S, R, LANES, 1>(simd, a, stride, panel, columns - LANES),
             to,
             add,
         );
