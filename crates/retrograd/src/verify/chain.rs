@@ -324,7 +324,9 @@ pub fn precision_rows<M: Model>(
     let row = |tensor: &str, values: &[f64], exact: &[f64], bounds: &Bounds, scale: f64| {
         if bounds.leaves_range() {
             let why = "beyond the range of the numbers that are kept between layers, or of f32";
-            return Row::unchecked(&subject.name, tensor, link, why);
+            let row = Row::unchecked(&subject.name, tensor, link, why);
+            let elements = exact.len();
+            return Row { elements, ..row };
         }
         let worst = if bounds_fit(values, exact) {
             compare(values, exact, |i| bounds.at(i))
