@@ -17,6 +17,20 @@ pub(crate) mod sealed {
     pub trait Sealed: Sized {
         #[doc(hidden)]
         fn layer(any: &dyn AnyLayer) -> &dyn Layer<Self>;
+
+        /// Told of values that stay between layers, for a number whose device keeps them in fewer bits.
+        #[doc(hidden)]
+        #[inline(always)]
+        fn keep(values: &mut [Self]) {
+            let _ = values;
+        }
+
+        /// And of their gradients.
+        #[doc(hidden)]
+        #[inline(always)]
+        fn keep_gradient(values: &mut [Self]) {
+            let _ = values;
+        }
     }
     impl Sealed for f32 {
         fn layer(any: &dyn AnyLayer) -> &dyn Layer<Self> {

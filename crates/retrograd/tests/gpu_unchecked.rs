@@ -29,13 +29,14 @@ fn listed() -> Names {
             panic!("{line}");
         };
         assert!(because.len() > 20, "{line}");
-        let verdict = match verdict {
-            "unchecked" => "unchecked",
-            "fail" => "fail",
-            _ => panic!("{line}"),
-        };
+        // A row that fails has no place there.
+        assert_eq!(verdict, "unchecked", "{line}");
         for row in rows.split(';') {
-            names.insert((model.trim_matches('`').into(), row.trim().into(), verdict));
+            names.insert((
+                model.trim_matches('`').into(),
+                row.trim().into(),
+                "unchecked",
+            ));
         }
     }
     names

@@ -11,7 +11,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use retrograd::gpu::mutants::{Class, Judge, Judged, Listed, Mutant, Reach, all, drawn, listed};
+use retrograd::gpu::mutants::{
+    Class, Judge, Judged, Listed, Mutant, Reach, all, cpu_seconds, drawn, listed,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Outcome, Result};
@@ -22,18 +24,30 @@ pub struct ShaderArgs {
     /// Judges mutants of the GPU's kernels, made by machine, and prints a table by file.
     #[arg(long, conflicts_with_all = ["against", "mutants", "only", "deep", "list"])]
     shader_mutants: bool,
-    /// Keeps what was judged, so that a campaign can be continued; survivors are judged again.
+    /// Keeps what was judged, so that a campaign can be continued; survivors are judged again, by the checks
+    /// that they haven't passed.
     #[arg(long, value_name = "FILE", requires = "shader_mutants")]
     state: Option<PathBuf>,
-    /// Draws so many mutants at random and judges those of them that aren't listed with a reason.
+    /// Draws so many mutants at random. Those that are listed with a reason are counted, not judged.
     #[arg(long, value_name = "N", requires = "shader_mutants")]
     draw: Option<usize>,
     /// Judges the mutants of the files whose path has this in it.
     #[arg(long, value_name = "PATH", requires = "shader_mutants")]
     file: Option<String>,
+    /// Judges by the models and by what they don't reach, without their sizes: a first pass. Survivors are judged by
+    /// sizes when the campaign is continued without it.
+    #[arg(long, requires = "shader_mutants")]
+    without_sizes: bool,
+    /// Begins no other check of a mutant after so many seconds of a CPU: it counts as a survivor until the campaign is
+    /// continued with more.
+    #[arg(long, value_name = "SECONDS", requires = "shader_mutants", default_value_t = f64::INFINITY)]
+    budget: f64,
     /// Answers the process that judges mutants.
     #[arg(long, hide = true)]
     shader_judge: bool,
+    /// Where that keeps what the reference says.
+    #[arg(long, hide = true, value_name = "FOLDER", requires = "shader_judge")]
+    expected: Option<PathBuf>,
 }
 
 impl ShaderArgs {
@@ -53,8 +67,8 @@ enum Ask {
     Reach(String),
     /// What all reach, as it is known.
     Known(BTreeMap<String, Reach>),
-    /// A mutant by its key.
-    Judge(String),
+    /// A mutant by its key; the checks to begin with, those that it has passed, and seconds.
+    Judge(String, [Vec<String>; 2], Option<f64>),
 }
 
 /// A line of the judge's.
@@ -90,7 +104,7 @@ enum Verdict {
 
 pub fn run(args: &ShaderArgs, seed: u64) -> Result {
     if args.shader_judge {
-        return answer();
+        return answer(args.expected.clone());
     }
     let mut mutants = all()?;
     if let Some(part) = &args.file {
@@ -102,18 +116,28 @@ pub fn run(args: &ShaderArgs, seed: u64) -> Result {
     let lists = listed()?;
     if let Some(count) = args.draw {
         mutants = drawn(mutants, count, seed);
-        // One that is listed runs through all of its checks, for what is known: most of the time of a draw.
-        mutants.retain(|m| !lists.iter().any(|l| l.has(m)));
     }
+    // One that is listed runs through all of its checks, for what is known: most of the time of a draw.
+    let is_known = |m: &Mutant| args.draw.is_some() && lists.iter().any(|l| l.has(m));
     let mut state = State::read(args.state.as_deref())?;
-    let mut campaign = Campaign::new()?;
-    campaign.learn(&mut state)?;
-    let left: Vec<(&Mutant, String)> = (mutants.iter())
+    let mut campaign = Campaign::new(args.state.as_deref())?;
+    campaign.learn(&mut state, |name| {
+        !(args.without_sizes && name.contains("sizes: "))
+    })?;
+    let mut left: Vec<(&Mutant, String)> = (mutants.iter())
+        .filter(|m| !is_known(m))
         .map(|m| (m, m.key()))
         .filter(|(_, key)| !state.is_settled(key))
         .collect();
+    // Survivors come last: a campaign that is continued goes on where it was.
+    left.sort_by_key(|(_, key)| state.verdicts.contains_key(key));
+    let mut catchers = Catchers::of(&mutants, &state);
     for (i, (mutant, key)) in left.iter().enumerate() {
-        let verdict = campaign.judge(key, &state.reach)?;
+        let words = [catchers.first(mutant), state.passed(key)];
+        // JSON has no number for a time without end.
+        let budget = Some(args.budget).filter(|seconds| seconds.is_finite());
+        let verdict = campaign.judge(key, (words, budget), &state.reach)?;
+        catchers.learn(mutant, &verdict);
         if matches!(verdict, Verdict::Judged(Judged::Survived { .. })) {
             let is_listed = lists.iter().any(|l| l.has(mutant));
             let word = if is_listed { "listed" } else { "SURVIVED" };
@@ -130,7 +154,7 @@ pub fn run(args: &ShaderArgs, seed: u64) -> Result {
         }
         state.keep_verdict(key, verdict)?;
     }
-    let table = Table::of(&mutants, &state, &lists);
+    let table = Table::of(&mutants, &state, &lists, args.draw.is_some());
     print!("{table}");
     Ok(match table.is_clean() {
         true => Outcome::Done,
@@ -182,10 +206,52 @@ impl State {
         Ok(())
     }
 
+    /// The checks that a mutant has survived.
+    fn passed(&self, key: &str) -> Vec<String> {
+        match self.verdicts.get(key) {
+            Some(Verdict::Judged(Judged::Survived { passed, .. })) => passed.clone(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Whether there is a verdict that better checks could not change.
     fn is_settled(&self, key: &str) -> bool {
         let verdict = self.verdicts.get(key);
         verdict.is_some_and(|v| !matches!(v, Verdict::Judged(Judged::Survived { .. })))
+    }
+}
+
+/// The checks that caught mutants of a function, the last one first: they are likely to catch others of it.
+#[derive(Default)]
+struct Catchers(HashMap<(&'static str, String), Vec<String>>);
+
+impl Catchers {
+    /// As many are tried first.
+    const MOST: usize = 6;
+
+    fn of(mutants: &[Mutant], state: &State) -> Self {
+        let mut catchers = Catchers::default();
+        for mutant in mutants {
+            if let Some(verdict) = state.verdicts.get(&mutant.key()) {
+                catchers.learn(mutant, verdict);
+            }
+        }
+        catchers
+    }
+
+    fn learn(&mut self, mutant: &Mutant, verdict: &Verdict) {
+        if let Verdict::Judged(Judged::Caught { by }) = verdict {
+            let all = self.0.entry((mutant.file, mutant.function.clone()));
+            let all = all.or_default();
+            all.retain(|name| name != by);
+            all.insert(0, by.clone());
+            all.truncate(Self::MOST);
+        }
+    }
+
+    fn first(&self, mutant: &Mutant) -> Vec<String> {
+        let all = self.0.get(&(mutant.file, mutant.function.clone()));
+        all.cloned().unwrap_or_default()
     }
 }
 
@@ -200,6 +266,8 @@ const REFERENCE: f64 = 900.0;
 struct Campaign {
     judge: Option<Process>,
     known: bool,
+    /// What the reference says, in files beside the state's.
+    expected: Option<PathBuf>,
 }
 
 struct Process {
@@ -209,10 +277,14 @@ struct Process {
 }
 
 impl Process {
-    fn start() -> Result<Self> {
+    fn start(expected: Option<&Path>) -> Result<Self> {
         let program = std::env::current_exe()?;
-        let mut child = Command::new(program)
-            .args(["--quiet", "verify", "--device", "gpu", "--shader-judge"])
+        let mut command = Command::new(program);
+        command.args(["--quiet", "verify", "--device", "gpu", "--shader-judge"]);
+        if let Some(folder) = expected {
+            command.arg("--expected").arg(folder);
+        }
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -248,10 +320,16 @@ impl Process {
 }
 
 impl Campaign {
-    fn new() -> Result<Self> {
+    fn new(state: Option<&Path>) -> Result<Self> {
+        let expected = state.map(|state| state.with_extension("expected"));
+        if let Some(folder) = &expected {
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("{} can't be made", folder.display()))?;
+        }
         Ok(Campaign {
             judge: None,
             known: false,
+            expected,
         })
     }
 
@@ -261,7 +339,7 @@ impl Campaign {
             Some(process) => process,
             None => {
                 self.known = false;
-                Process::start()?
+                Process::start(self.expected.as_deref())?
             }
         };
         let mut process = process;
@@ -294,15 +372,17 @@ impl Campaign {
         }
     }
 
-    /// What checks reach, where it isn't known.
-    fn learn(&mut self, state: &mut State) -> Result<()> {
+    /// What checks reach, where it isn't known, of those that are wanted.
+    fn learn(&mut self, state: &mut State, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
         let none = BTreeMap::new();
         let names = match self.ask(&Ask::Checks, &none)? {
             Asked::Answer(Answer::Checks(names)) => names,
             other => anyhow::bail!("the judge could not start: {}", other.words()),
         };
-        state.reach.retain(|name, _| names.contains(name));
-        for name in names {
+        state
+            .reach
+            .retain(|name, _| names.contains(name) && is_wanted(name));
+        for name in names.into_iter().filter(|name| is_wanted(name)) {
             if state.reach.contains_key(&name) {
                 continue;
             }
@@ -317,14 +397,19 @@ impl Campaign {
         Ok(())
     }
 
-    fn judge(&mut self, key: &str, reach: &BTreeMap<String, Reach>) -> Result<Verdict> {
+    fn judge(
+        &mut self,
+        key: &str,
+        (words, budget): ([Vec<String>; 2], Option<f64>),
+        reach: &BTreeMap<String, Reach>,
+    ) -> Result<Verdict> {
         if self.judge.is_none() || !self.known {
             match self.ask(&Ask::Known(reach.clone()), reach)? {
                 Asked::Answer(Answer::Known) => self.known = true,
                 other => anyhow::bail!("the judge could not start: {}", other.words()),
             }
         }
-        match self.ask(&Ask::Judge(key.into()), reach)? {
+        match self.ask(&Ask::Judge(key.into(), words, budget), reach)? {
             Asked::Answer(Answer::Judged(judged)) => Ok(Verdict::Judged(judged)),
             Asked::Endless => Ok(Verdict::Endless),
             Asked::Crashed => Ok(Verdict::Crashed),
@@ -394,19 +479,10 @@ impl Clock {
     }
 }
 
-/// From Linux's table of processes; its ticks are hundredths of a second.
-fn cpu_seconds(id: u32) -> Option<f64> {
-    let text = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    let after_name = text.rsplit_once(')')?.1;
-    let mut fields = after_name.split_whitespace().skip(11);
-    let mut ticks = || fields.next()?.parse::<f64>().ok();
-    Some((ticks()? + ticks()?) / 100.0)
-}
-
 /// The judge's process: answers line by line until its input ends.
-fn answer() -> Result {
+fn answer(expected: Option<PathBuf>) -> Result {
     let progress = Arc::new(|what: &str| say(&Answer::Doing(what.into())));
-    let judge = match Judge::new(progress) {
+    let judge = match Judge::new(progress, expected) {
         Ok(judge) => judge,
         Err(error) => {
             say(&Answer::Failed(error.to_string()));
@@ -426,11 +502,15 @@ fn answer() -> Result {
                 known = reach;
                 Answer::Known
             }
-            Ask::Judge(key) => match mutants.get(&key).map(|m| judge.judge(m, &known)) {
-                Some(Ok(judged)) => Answer::Judged(judged),
-                Some(Err(error)) => Answer::Failed(error.to_string()),
-                None => Answer::Failed(format!("{key} is no mutant of these kernels")),
-            },
+            Ask::Judge(key, [first, passed], seconds) => {
+                let seconds = seconds.unwrap_or(f64::INFINITY);
+                let judge = |m| judge.judge(m, &known, [&first, &passed], seconds);
+                match mutants.get(&key).map(judge) {
+                    Some(Ok(judged)) => Answer::Judged(judged),
+                    Some(Err(error)) => Answer::Failed(error.to_string()),
+                    None => Answer::Failed(format!("{key} is no mutant of these kernels")),
+                }
+            }
         };
         say(&answer);
     }
@@ -472,7 +552,8 @@ const SURVIVED: usize = 5;
 const NOT_JUDGED: usize = 6;
 
 impl Table {
-    fn of(mutants: &[Mutant], state: &State, lists: &[Listed]) -> Self {
+    /// Of a draw those that are listed are what the list says.
+    fn of(mutants: &[Mutant], state: &State, lists: &[Listed], is_draw: bool) -> Self {
         let mut table = Table {
             rows: BTreeMap::new(),
             wrong: Vec::new(),
@@ -480,7 +561,14 @@ impl Table {
         };
         for mutant in mutants {
             let list = lists.iter().find(|l| l.has(mutant));
+            let class = list.map(|list| list.class);
             let column = match (state.verdicts.get(&mutant.key()), list) {
+                (None, Some(_)) if is_draw && class == Some(Class::Equivalent) => EQUIVALENT,
+                (None, Some(_)) if is_draw && class == Some(Class::NotObservable) => NOT_OBSERVABLE,
+                (None, Some(_)) if is_draw => {
+                    table.open += 1;
+                    SURVIVED
+                }
                 (None, _) => NOT_JUDGED,
                 (Some(Verdict::Judged(Judged::Rejected)), _) => REJECTED,
                 (Some(Verdict::Judged(Judged::Survived { .. })), Some(list)) => match list.class {

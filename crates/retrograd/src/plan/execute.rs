@@ -341,6 +341,7 @@ impl Layers<'_> {
             around,
             relu: step.relu,
         });
+        T::keep(&mut y);
         tape.saved[step.layer] = saved;
         tape.values[step.y] = y;
     }
@@ -438,6 +439,12 @@ impl Layers<'_> {
             match step.d_x.map(|d| d.value) {
                 Some(Value::Of(_)) => add(&mut d_x, &added),
                 _ => add(wanted.input.as_deref_mut().expect("wanted"), &added),
+            }
+        }
+        for (onto, d) in [(step.d_x, &mut d_x), (step.d_other, &mut d_other)] {
+            match (onto.map(|onto| onto.value), wanted.input.as_deref_mut()) {
+                (Some(Value::Input), Some(d)) => T::keep_gradient(d),
+                _ => T::keep_gradient(d),
             }
         }
         tape.give_d(step.d_x, d_x);

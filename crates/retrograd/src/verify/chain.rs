@@ -1,13 +1,13 @@
 //! The links of the chain on one subject.
 
 use crate::math;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::bundle::BundleOptimizer;
 use super::device::Device;
 use super::differences::{self, Coverage, Numeric};
 use super::families::On;
+use super::kept::Kept;
 use super::machines::machine_rows;
 use super::precision::{self, Bounds, SamplePlan, Samples};
 use super::processes::process_rows;
@@ -91,28 +91,17 @@ impl Default for Options {
     }
 }
 
-/// What the reference said of models, by their names.
-#[derive(Clone, Default)]
-pub struct Kept(Arc<Mutex<HashMap<String, Arc<Expectation>>>>);
-
 impl Options {
     /// What the reference says of a subject: as it was kept, or computed.
-    pub(crate) fn expectation(
+    pub(crate) fn expectation<M: Model>(
         &self,
-        name: &str,
+        subject: &Subject<'_, M>,
         compute: impl FnOnce() -> Expectation,
     ) -> Arc<Expectation> {
-        let Some(kept) = &self.kept else {
-            return Arc::new(compute());
-        };
-        let name = format!("{:?} {name}", self.on);
-        let known = || kept.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(expected) = known().get(&name) {
-            return Arc::clone(expected);
+        match &self.kept {
+            Some(kept) => kept.or_computed(subject, self, compute),
+            None => Arc::new(compute()),
         }
-        let expected = Arc::new(compute());
-        known().insert(name, Arc::clone(&expected));
-        expected
     }
 
     /// Whether enough is known: a failure, where no more is wanted.
@@ -141,9 +130,9 @@ pub struct Expectation {
     /// The size of the loss's rounding error in f64.
     pub noise: f64,
     /// What rounding to f64 is of the rounding that the runs predict.
-    share: f64,
+    pub(super) share: f64,
     /// What may be lost below f32's normal numbers.
-    underflow: f64,
+    pub(super) underflow: f64,
 }
 
 impl Expectation {
@@ -237,7 +226,7 @@ pub fn check_on<M: Model>(
     }
     say("what rounding can explain");
     let (granted, steps) = (device.granted(), options.steps);
-    let expected = options.expectation(&subject.name, || {
+    let expected = options.expectation(subject, || {
         Expectation::new(subject, granted, &optimizers, steps, &options.plan)
     });
     let mut report = Report::default();
@@ -333,6 +322,12 @@ pub fn precision_rows<M: Model>(
 ) -> Vec<Row> {
     let exact = &expected.exact;
     let row = |tensor: &str, values: &[f64], exact: &[f64], bounds: &Bounds, scale: f64| {
+        if bounds.leaves_range() {
+            let why = "beyond the range of the numbers that are kept between layers, or of f32";
+            let row = Row::unchecked(&subject.name, tensor, link, why);
+            let elements = exact.len();
+            return Row { elements, ..row };
+        }
         let worst = if bounds_fit(values, exact) {
             compare(values, exact, |i| bounds.at(i))
         } else {

@@ -33,6 +33,7 @@ pub mod differences;
 mod dual;
 mod families;
 mod function;
+mod kept;
 mod machines;
 pub mod mutants;
 #[cfg(feature = "gpu")]
@@ -55,13 +56,14 @@ pub use builtin::BuiltIn;
 pub use bundle::{Bundle, BundleArray, BundleOptimizer, Case, FromBundle};
 #[cfg(test)]
 pub(crate) use chain::precision_rows;
-pub use chain::{Expectation, Kept, OnProgress, Options, check_on};
+pub use chain::{Expectation, OnProgress, Options, check_on};
 pub use device::{Cpu, Device};
 pub use dual::Dual;
 pub use families::{Against, Check, On, built_in, check_bundle};
 pub use function::{
     Backward, Forward, Function, Input, Reference, Round, RoundedBackward, RoundedForward, function,
 };
+pub use kept::Kept;
 pub use mutants::Mistake;
 pub use report::{
     Counts, Link, Report, Row, Verdict, Worst, compare, compare_some, largest, table,

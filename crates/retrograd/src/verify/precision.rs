@@ -118,8 +118,12 @@ fn run<M: Model>(
     optimizers: &[&BundleOptimizer],
     steps: usize,
     seed: u64,
+    scale: Option<f64>,
 ) -> (Evaluation<f64>, Vec<Trajectory<f64>>, u64) {
     Rounded::start(seed, granted);
+    if let Some(scale) = scale {
+        Rounded::scale_gradients(scale);
+    }
     let params: Vec<Rounded> = cast(&subject.params);
     let mut runner = Runner::<M, Rounded>::new(subject, Kernels::Reference);
     let first = runner.evaluate(&params);
@@ -133,6 +137,25 @@ fn run<M: Model>(
         })
         .collect();
     (first.to_f64(), trajectories, roundings)
+}
+
+/// The largest loss scale at which no gradient leaves the range of the numbers that it is kept in: a power of two,
+/// from 1 to 2²⁴. None where they have f32's.
+fn loss_scale<M: Model>(
+    subject: &Subject<'_, M>,
+    granted: &'static Granted,
+    seed: u64,
+) -> Option<f64> {
+    let [_, most] = granted.kept?;
+    let measured = parallel::isolated(1, |_| {
+        let _ = run(subject, granted, &[], 0, seed, None);
+        Rounded::largest_gradient()
+    });
+    let mut scale = f64::from(1 << 24);
+    while scale > 1.0 && scale * measured[0] > most {
+        scale *= 0.5;
+    }
+    Some(scale)
 }
 
 /// An even number of runs whose cost stays within what there is.
@@ -149,7 +172,9 @@ pub fn sample<M: Model>(
     steps: usize,
     plan: &SamplePlan,
 ) -> Samples {
-    let first = parallel::isolated(1, |_| run(subject, granted, &[], 0, plan.seed)).swap_remove(0);
+    let scale = loss_scale(subject, granted, plan.seed);
+    let alone = |_| run(subject, granted, &[], 0, plan.seed, scale);
+    let first = parallel::isolated(1, alone).swap_remove(0);
     let cost = first.2;
     let evaluations = affordable(plan, plan.roundings, cost);
     // The first gradient of a trajectory is the evaluation's.
@@ -163,7 +188,7 @@ pub fn sample<M: Model>(
     let known = usize::from(followed.is_empty());
     let others = parallel::isolated(evaluations - known, |i| {
         let seed = plan.seed + (known + i) as u64;
-        run(subject, granted, followed, steps, seed)
+        run(subject, granted, followed, steps, seed, scale)
     });
     let first = followed.is_empty().then_some(first);
     let runs = first.into_iter().chain(others);
@@ -391,6 +416,11 @@ impl Bounds {
     /// All of them.
     pub fn values(&self) -> &[f64] {
         &self.values
+    }
+
+    /// Whether a run left the range of its numbers: then nothing can be said.
+    pub fn leaves_range(&self) -> bool {
+        self.floor.is_infinite()
     }
 
     /// Whether the bound is narrow enough to say something about numbers of that scale.

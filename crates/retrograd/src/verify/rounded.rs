@@ -37,6 +37,14 @@
 //! half of that is drawn for every result, half once a run and function, because a polynomial
 //! that is too large tends to be too large everywhere. With m the margin at this argument,
 //! w and c uniform in [−1, 1], the result is y + m·(w + c)/2, then rounded.
+//!
+//! # Range
+//!
+//! A device that keeps values between layers in f16 loses what is larger than 65504 or smaller than 2⁻²⁴, and digits
+//! below 2⁻¹⁴. So does a run on the verifier's number, where [`Granted::kept`] says so; sums, and whatever a layer
+//! has inside, keep f32's range. Gradients are multiplied by the device's loss scale before and divided by it
+//! afterwards: that is the largest power of two at which none of them overflows, found by a run in which they
+//! are only measured.
 
 use std::cell::Cell;
 use std::iter::Sum;
@@ -82,6 +90,8 @@ pub struct Granted {
     pub name: &'static str,
     /// Bits of a number's fraction: 24 of f32, 11 of f16, the leading one counted.
     pub bits: u32,
+    /// The smallest and the largest number that is kept between layers, where that is less than f32's range.
+    pub kept: Option<[f64; 2]>,
     /// eˣ.
     pub exp: Margin,
     /// ln x and ln(1 + x).
@@ -107,6 +117,7 @@ impl Granted {
     pub const EXACT: Granted = Granted {
         name: "exact",
         bits: 24,
+        kept: None,
         exp: Margin::ulps(0.0),
         ln: Margin::ulps(0.0),
         tanh: Margin::ulps(0.0),
@@ -123,6 +134,7 @@ impl Granted {
     pub const CPU: Granted = Granted {
         name: "cpu",
         bits: 24,
+        kept: None,
         exp: Margin::ulps(2.0),
         ln: Margin::ulps(2.0),
         tanh: Margin::ulps(4.0),
@@ -138,6 +150,7 @@ impl Granted {
     pub const WGSL: Granted = Granted {
         name: "gpu",
         bits: 24,
+        kept: None,
         // exp(x): (3 + 2·|x|) ULP.
         exp: Margin {
             ulps: 3.0,
@@ -185,10 +198,11 @@ impl Granted {
 
     /// A GPU in mixed precision: every result rounded to the 11 bits of f16. The kernels round
     /// less often (sums, statistics and functions are f32), so this is what they may be wrong by at
-    /// the most. The exponent has f32's range: the loss scale keeps gradients within f16's.
+    /// the most. What layers hand on has f16's range, everything else f32's.
     pub const MIXED: Granted = Granted {
         name: "gpu, mixed precision",
         bits: 11,
+        kept: Some([1.0 / 16_777_216.0, 65_504.0]),
         ..Granted::WGSL
     };
 }
@@ -224,6 +238,10 @@ thread_local! {
     static ANEW: Cell<u64> = const { Cell::new(0) };
     /// The bits of f64's fraction that are cut off.
     static CUT: Cell<u64> = const { Cell::new(F32_CUT) };
+    /// By what gradients are multiplied where they are kept; none where they are measured.
+    static LOSS_SCALE: Cell<Option<f64>> = const { Cell::new(None) };
+    /// The largest gradient that was measured.
+    static LARGEST: Cell<f64> = const { Cell::new(0.0) };
 }
 
 /// A hash: every bit of it depends on every bit of x.
@@ -261,6 +279,34 @@ impl Rounded {
         }
         SHARES.set(shares);
         COUNT.set(0);
+        LOSS_SCALE.set(None);
+        LARGEST.set(0.0);
+    }
+
+    /// From here on gradients are kept times that scale, and no longer measured.
+    pub fn scale_gradients(scale: f64) {
+        LOSS_SCALE.set(Some(scale));
+    }
+
+    /// The largest gradient that was kept since the start.
+    pub fn largest_gradient() -> f64 {
+        LARGEST.get()
+    }
+
+    /// As it is kept in numbers from `smallest` to `largest`.
+    fn within(self, [smallest, largest]: [f64; 2]) -> Self {
+        let x = self.0;
+        // What rounds to the number after the largest, which has 11 bits, is infinite.
+        if x.abs() >= largest * (1.0 + 1.0 / 4094.0) {
+            return Rounded(f64::INFINITY.copysign(x));
+        }
+        if x.abs() >= 1024.0 * smallest || !x.is_finite() || x == 0.0 {
+            return self;
+        }
+        let units = x.abs() / smallest;
+        let share = (Self::bits(x.to_bits() << 1) >> 11) as f64 / 9_007_199_254_740_992.0;
+        let up = share < units.fract();
+        Rounded(((units.floor() + f64::from(u8::from(up))) * smallest).copysign(x))
     }
 
     /// Results rounded on this thread since the start: the cost of a run.
@@ -411,6 +457,29 @@ impl Sum for Rounded {
 impl sealed::Sealed for Rounded {
     fn layer(any: &dyn AnyLayer) -> &dyn Layer<Self> {
         any
+    }
+
+    fn keep(values: &mut [Self]) {
+        if let Some(range) = GRANTED.get().kept {
+            values.iter_mut().for_each(|v| *v = v.within(range));
+        }
+    }
+
+    fn keep_gradient(values: &mut [Self]) {
+        let Some(range) = GRANTED.get().kept else {
+            return;
+        };
+        match LOSS_SCALE.get() {
+            Some(scale) => {
+                for v in values {
+                    *v = Rounded(Rounded(scale * v.0).within(range).0 / scale);
+                }
+            }
+            None => {
+                let all = values.iter().map(|v| v.0.abs());
+                LARGEST.set(all.fold(LARGEST.get(), math::max));
+            }
+        }
     }
 }
 
@@ -609,5 +678,42 @@ mod tests {
             }
             assert!(worst > 0.5, "{}: only {worst} of the margin", granted.name);
         }
+    }
+
+    /// What layers hand on in f16 ends at 65504 and 2⁻²⁴; gradients do so times the loss scale. In f32 nothing does.
+    #[test]
+    fn what_is_kept_between_layers_has_the_range_of_its_numbers() {
+        let least = 1.0 / 16_777_216.0;
+        let kept = |granted: &'static Granted, scale: Option<f64>, x: f64| -> f64 {
+            Rounded::start(1, granted);
+            let mut values = [Rounded(x)];
+            match scale {
+                None => sealed::Sealed::keep(&mut values),
+                Some(scale) => {
+                    Rounded::scale_gradients(scale);
+                    sealed::Sealed::keep_gradient(&mut values);
+                }
+            }
+            values[0].0
+        };
+        for x in [1e-30, 1e-7, 0.5, 7e4] {
+            assert_eq!(kept(&Granted::WGSL, None, x), x);
+            assert_eq!(kept(&Granted::WGSL, Some(1.0), x), x);
+        }
+        assert_eq!(kept(&Granted::MIXED, None, 65_504.0), 65_504.0);
+        assert_eq!(kept(&Granted::MIXED, None, -65_520.0), f64::NEG_INFINITY);
+        assert_eq!(kept(&Granted::MIXED, None, 0.25), 0.25);
+        assert_eq!(kept(&Granted::MIXED, None, 3.0 * least), 3.0 * least);
+        let between = kept(&Granted::MIXED, None, 3.5 * least) / least;
+        assert!(between == 3.0 || between == 4.0, "{between}");
+        assert_eq!(kept(&Granted::MIXED, None, 1e-6 * least), 0.0);
+        // Times 2²⁰ that is a number, and 1 is none.
+        let scale = f64::from(1 << 20);
+        let small = 3.0 * least / scale;
+        assert_eq!(kept(&Granted::MIXED, Some(scale), small), small);
+        assert_eq!(kept(&Granted::MIXED, Some(scale), 1.0), f64::INFINITY);
+        Rounded::start(1, &Granted::MIXED);
+        sealed::Sealed::keep_gradient(&mut [Rounded(-3.0), Rounded(2.0)]);
+        assert_eq!(Rounded::largest_gradient(), 3.0);
     }
 }

@@ -330,7 +330,7 @@ pub(crate) fn stretched<M: Model>(subject: &Subject<'_, M>, options: &Options) -
         return Ok(Vec::new());
     }
     let granted = device.granted();
-    let expected = options.expectation(&subject.name, || {
+    let expected = options.expectation(subject, || {
         Expectation::new(subject, granted, &[], 0, &PLAN)
     });
     options.say(&format!("{}: f32 kernels", subject.name));

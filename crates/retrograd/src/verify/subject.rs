@@ -210,6 +210,7 @@ impl<'a, M: Model, T: Scalar> Runner<'a, M, T> {
         self.d_output.clear();
         self.d_output.resize(y.len(), T::ZERO);
         let loss = self.loss.compute(y, &self.target, Some(&mut self.d_output));
+        T::keep_gradient(&mut self.d_output);
         let grads = Grads {
             params: Some(&mut *d_params),
             input: d_input,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ use crate::gpu::kernels::{self, COMMON, Kernel};
 use crate::gpu::{Gpu, GpuVerifier};
 use crate::verify::on_device::{self, DeviceCheck};
 use crate::verify::{Kept, OnProgress, Options, Verdict};
-use crate::{Error, Result};
+use crate::{Error, Result, math};
 
 /// What became of a mutant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,13 +33,16 @@ pub enum Judged {
     Survived {
         /// How many those are.
         checks: usize,
+        /// Their names.
+        #[serde(default)]
+        passed: Vec<String>,
     },
 }
 
 /// Which kernels a check runs, and how long it takes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reach {
-    /// On the device, when everything is compiled and the reference is known.
+    /// Of a CPU, when everything is compiled and the reference is known.
     pub seconds: f64,
     /// Files and entry points.
     pub kernels: BTreeSet<(String, String)>,
@@ -58,12 +62,13 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// On the adapter that is chosen where none is named. `progress` is told what is computed.
-    pub fn new(progress: OnProgress) -> Result<Self> {
+    /// On the adapter that is chosen where none is named. `progress` is told what is computed; what the reference
+    /// says is kept in a folder, where one is given.
+    pub fn new(progress: OnProgress, folder: Option<PathBuf>) -> Result<Self> {
         on_device::guard_buffers();
         let gpu = GpuVerifier::shared()?;
         let options = Options {
-            kept: Some(Kept::default()),
+            kept: Some(folder.map_or_else(Kept::default, Kept::in_folder)),
             progress: Some(progress),
             ..Options::default()
         };
@@ -93,9 +98,14 @@ impl Judge {
         let kernels = (self.gpu.take_used().into_iter())
             .map(|(file, entry)| (file.to_string(), entry.to_string()))
             .collect();
-        let start = Instant::now();
+        let clock = || cpu_seconds(std::process::id());
+        let (start, before) = (Instant::now(), clock());
         check.run(&options)?;
-        let seconds = start.elapsed().as_secs_f64();
+        let mut seconds = start.elapsed().as_secs_f64();
+        if let (Some(before), Some(now)) = (before, clock()) {
+            // Its ticks are hundredths.
+            seconds = math::min(seconds, now - before + 0.01);
+        }
         Ok(Reach { seconds, kernels })
     }
 
@@ -124,25 +134,41 @@ impl Judge {
         found.ok_or_else(|| Error::invalid("check", name, "the name of a check on the device"))
     }
 
-    /// Judges one.
-    pub fn judge(&self, mutant: &Mutant, reach: &BTreeMap<String, Reach>) -> Result<Judged> {
+    /// Judges one; by the checks named first, then by the others but those that it has passed, as many as begin
+    /// within so many seconds of a CPU.
+    pub fn judge(
+        &self,
+        mutant: &Mutant,
+        reach: &BTreeMap<String, Reach>,
+        [first, passed]: [&[String]; 2],
+        seconds: f64,
+    ) -> Result<Judged> {
         if mutant.accepted(false).is_err() {
             return Ok(Judged::Rejected);
         }
         let in_half = mutant.accepted(true).is_ok();
-        let names = mutant.checks(reach);
+        let mut names = mutant.checks(reach);
+        let place = |name: &&str| first.iter().position(|f| f == name).unwrap_or(first.len());
+        names.sort_by_key(place);
         self.gpu.mutate(Some(mutant.mutation()));
-        let mut judged = Judged::Survived {
-            checks: names.len(),
-        };
+        let clock = || cpu_seconds(std::process::id()).unwrap_or(0.0);
+        let start = clock();
+        let mut survived = passed.to_vec();
+        let mut judged = None;
         for name in names {
+            if passed.iter().any(|p| p == name) {
+                continue;
+            }
+            if clock() - start > seconds {
+                break;
+            }
             let check = self.check(name)?;
             if check.half && !in_half {
                 continue;
             }
             let report = catch_unwind(AssertUnwindSafe(|| check.run(&self.options)));
             if self.gpu.refused().is_some() {
-                judged = Judged::Rejected;
+                judged = Some(Judged::Rejected);
                 break;
             }
             let passes = match report {
@@ -151,14 +177,18 @@ impl Judge {
             };
             if !passes {
                 self.is_sound(check)?;
-                judged = Judged::Caught { by: name.into() };
+                judged = Some(Judged::Caught { by: name.into() });
                 break;
             }
+            survived.push(name.into());
         }
         self.gpu.mutate(None);
         // Lost devices stay lost: the next judge opens another.
         self.gpu.check()?;
-        Ok(judged)
+        Ok(judged.unwrap_or(Judged::Survived {
+            checks: survived.len(),
+            passed: survived,
+        }))
     }
 }
 
@@ -223,6 +253,15 @@ impl Mutant {
         turns.truncate(MAX_CHECKS);
         turns.into_iter().map(|(_, name)| name).collect()
     }
+}
+
+/// The CPU time of a process, from Linux's table of processes; its ticks are hundredths of a second.
+pub fn cpu_seconds(id: u32) -> Option<f64> {
+    let text = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    let after_name = text.rsplit_once(')')?.1;
+    let mut fields = after_name.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<f64>().ok();
+    Some((ticks()? + ticks()?) / 100.0)
 }
 
 /// What is checked, without its size: `sizes: kan` of `sizes: kan, rows 63`.

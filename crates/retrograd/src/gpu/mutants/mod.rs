@@ -15,7 +15,7 @@ pub(super) mod tokens;
 pub(crate) use accepted::layout;
 #[cfg(test)]
 pub(super) use accepted::parses;
-pub use judge::{Judge, Judged, Reach};
+pub use judge::{Judge, Judged, Reach, cpu_seconds};
 pub use listed::{Class, Listed, listed};
 pub use make::Mutant;
 

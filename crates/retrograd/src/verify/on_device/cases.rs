@@ -11,8 +11,9 @@ use crate::verify::builtin::network::{case, case_of};
 use crate::verify::builtin::{structured, subject};
 use crate::verify::chain::{Expectation, Options, check_on, precision_rows};
 use crate::verify::sizes::SizedNetwork;
-use crate::verify::{BundleOptimizer, Case, Evaluation, Link, On, Report};
-use crate::{Error, Loss, Model, Pass, Result, Target};
+use crate::verify::subject::Runner;
+use crate::verify::{BundleOptimizer, Case, Evaluation, Link, On, Report, Row, compare};
+use crate::{Error, Kernels, Loss, Model, Pass, Result, Target, math};
 
 /// A model, its loss and the optimizers whose steps are followed.
 pub(super) type Made<M = Network> = (Case<M>, Loss, Vec<(String, BundleOptimizer)>);
@@ -20,8 +21,13 @@ pub(super) type Made<M = Network> = (Case<M>, Loss, Vec<(String, BundleOptimizer
 pub(super) fn all() -> Vec<DeviceCheck> {
     let mut all = losses();
     all.extend(frozen());
-    all.push(check("kan with a penalty", || penalised(false)));
-    all.push(check("kan with a penalty on zeros", || penalised(true)));
+    all.push(check("kan with a penalty", || penalised(false, 11)));
+    all.push(check("kan with a penalty on zeros", || penalised(true, 11)));
+    // 128 and 48 edges: whole workgroups, and less than one.
+    all.push(check("kan with a penalty on 128 edges", || {
+        penalised(false, 16)
+    }));
+    all.extend(KNOTS.iter().map(|&(name, layer)| at_knots(name, layer)));
     all.push(check("steps with clipped elements", clipped_elements));
     for &(name, layers, input, samples) in CONVOLUTIONS {
         all.push(check(name, move || of_layers(name, layers, input, samples)));
@@ -237,12 +243,15 @@ fn of_layers(
 }
 
 /// The penalty's kernels run in native steps.
-fn penalised(all_zero: bool) -> Result<Made> {
-    let spec = r#"{"input":[9],"layers":[
-        {"kind":"kan","out":11,"grid":4,"degree":3,"range":[-2,2],"bias":true},
-        {"kind":"kan","out":3,"grid":3,"degree":2,"base":"none"}],
-        "sparsity":{"l1":0.02,"entropy":0.03}}"#;
-    let spec: NetworkSpec = serde_json::from_str(spec)
+fn penalised(all_zero: bool, hidden: usize) -> Result<Made> {
+    let inputs = if hidden == 16 { 8 } else { 9 };
+    let spec = format!(
+        r#"{{"input":[{inputs}],"layers":[
+        {{"kind":"kan","out":{hidden},"grid":4,"degree":3,"range":[-2,2],"bias":true}},
+        {{"kind":"kan","out":3,"grid":3,"degree":2,"base":"none"}}],
+        "sparsity":{{"l1":0.02,"entropy":0.03}}}}"#
+    );
+    let spec: NetworkSpec = serde_json::from_str(&spec)
         .map_err(|e| Error::invalid("the network with a penalty", e, "a network"))?;
     let model = Network::new(&spec)?;
     let mut params: Vec<f64> = crate::scalar::cast(&model.init(11));
@@ -267,6 +276,93 @@ fn penalised(all_zero: bool) -> Result<Made> {
         model,
     };
     Ok((case, Loss::Mse, one("sgd", OptimizerSpec::sgd(0.05))))
+}
+
+/// Splines of degree 1, whose slopes jump at knots, and clamped ones: the intervals have to be right there.
+const KNOTS: &[(&str, &str)] = &[
+    (
+        "kan of degree 1 at its knots",
+        r#"{"kind":"kan","out":3,"grid":7,"degree":1,"range":[-1,1],"bias":true}"#,
+    ),
+    (
+        "kan of degree 1 at many knots",
+        r#"{"kind":"kan","out":2,"grid":23,"degree":1,"range":[-0.9,1.7],"base":"none"}"#,
+    ),
+    (
+        "kan of degree 2 at its knots, clamped",
+        r#"{"kind":"kan","out":3,"grid":5,"degree":2,"range":[-0.7,1.3],"outside":"clamp"}"#,
+    ),
+    (
+        "kan of degree 1 at its knots, clamped",
+        r#"{"kind":"kan","out":3,"grid":5,"degree":1,"range":[-0.7,1.3],"outside":"clamp"}"#,
+    ),
+    (
+        "kan of free knots of degree 1 at its knots",
+        r#"{"kind":"kan","out":3,"grid":5,"degree":1,"range":[-0.7,1.3],"outside":"clamp","free_knots":true}"#,
+    ),
+];
+
+/// Inputs at every knot, as f32 holds it, at its neighbours, and a step further out on both sides.
+fn beside_knots(name: &'static str, layer: &'static str) -> Result<Made> {
+    let layers = format!("[{layer}]");
+    let sized = SizedNetwork {
+        input: vec![1],
+        layers,
+        samples: 1,
+        loss: Loss::Mse,
+    };
+    let spec: serde_json::Value = serde_json::from_str(layer)
+        .map_err(|e| Error::invalid("a layer of the verifier", e, "a KAN"))?;
+    let number = |v: &serde_json::Value| v.as_f64().unwrap_or_default();
+    let (grid, degree) = (number(&spec["grid"]), number(&spec["degree"]));
+    let [lo, hi] = [0, 1].map(|i| number(&spec["range"][i]));
+    let mut x = Vec::new();
+    for n in 0..(grid + 2.0 * degree + 3.0) as usize {
+        let knot = lo + (n as f64 - degree - 1.0) * (hi - lo) / grid;
+        let nearest = knot as f32;
+        let around = [nearest.next_down(), nearest, nearest.next_up()];
+        x.extend(around.map(f64::from));
+    }
+    let samples = x.len();
+    let (mut case, loss) = case_of(name, &SizedNetwork { samples, ..sized })?;
+    case.input = x;
+    Ok((case, loss, Vec::new()))
+}
+
+/// On which side of a knot an input lies decides its slope, and kernels decide it as f64 does: the bound that is
+/// predicted, which lets rounding decide, would say nothing.
+fn at_knots(name: &'static str, layer: &'static str) -> DeviceCheck {
+    let of = format!("device: {name}");
+    let run = move |options: &Options| {
+        let of = format!("device: {name}");
+        let (case, loss, _) = beside_knots(name, layer)?;
+        let subject = subject(&of, &case, loss);
+        let mut device = no_device(case.model.verifier(options.on)?)?;
+        if options.touches {
+            device.evaluate(&subject)?;
+            return Ok(Report::default());
+        }
+        let mut reference = Runner::<Network, f64>::new(&subject, Kernels::Reference);
+        let exact = reference.evaluate(&subject.params);
+        options.say(&format!("{of}: f32 kernels"));
+        let found = device.evaluate(&subject)?;
+        let rows = [
+            ("output", found.output, exact.output),
+            ("d input", found.d_input, exact.d_input),
+            ("d params", found.d_params, exact.d_params),
+        ];
+        // Sums of some ten products of numbers that have a rounding or three; parameters' gradients are sums over
+        // the batch.
+        let unit = f64::from(f32::EPSILON);
+        let row = |(tensor, found, exact): (&str, Vec<f64>, Vec<f64>)| {
+            let largest = exact.iter().fold(0.0_f64, |m, v| math::max(m, v.abs()));
+            let worst = compare(&found, &exact, |_| 64.0 * unit * largest);
+            Row::compared(&of, tensor, Link::Gpu, &worst)
+        };
+        let rows = rows.into_iter().map(row).collect();
+        Ok(Report { rows })
+    };
+    DeviceCheck::of(of, false, Box::new(run))
 }
 
 /// Elements clipped alone, and then the norm, with decay in the gradient; more parameters than a
@@ -325,6 +421,33 @@ const FOLDED: &[Layers] = &[
 /// 49 in all, which is more than these networks have.
 const FOLD: u32 = 7;
 
+/// Built-in models whose dispatches are folded: their last workgroups have no work.
+pub(super) fn folded_models(models: Vec<DeviceCheck>) -> Vec<DeviceCheck> {
+    let of = |check: DeviceCheck| {
+        let name = format!("folded, {}", check.name);
+        let run = move |options: &Options| {
+            let gpu = GpuVerifier::shared()?;
+            let mut report = Err(Error::invalid("folded dispatches", "none", "some"));
+            // The first at which all workgroups have a place.
+            for limit in [FOLD - 2, FOLD, 3 * FOLD, 9 * FOLD] {
+                gpu.fold_at(Some(limit));
+                report = check.run(options);
+                gpu.fold_at(None);
+                if report.is_ok() {
+                    break;
+                }
+            }
+            let mut report = report?;
+            for row in &mut report.rows {
+                row.model = format!("folded, {}", row.model);
+            }
+            Ok(report)
+        };
+        DeviceCheck::of(name, false, Box::new(run))
+    };
+    models.into_iter().map(of).collect()
+}
+
 fn folded(name: &str, make: impl Fn() -> Result<Made> + Send + Sync + 'static) -> DeviceCheck {
     let name = format!("device: {name}");
     let run = chain(name.clone(), make);
@@ -371,8 +494,9 @@ fn inferred(name: &str, make: impl Fn() -> Result<Made> + Send + Sync + 'static)
         }
         let device: &dyn crate::verify::Device<Network> = &verifier;
         let (granted, plan) = (device.granted(), &options.plan);
-        let expected: Arc<Expectation> =
-            options.expectation(&of, || Expectation::new(&subject, granted, &[], 0, plan));
+        let expected: Arc<Expectation> = options.expectation(&subject, || {
+            Expectation::new(&subject, granted, &[], 0, plan)
+        });
         options.say(&format!("{of}: f32 kernels"));
         let evaluation = Evaluation {
             output: verifier.infer(&subject)?,

@@ -17,6 +17,8 @@ const WITH_TWO: &[&str] = &[
     "device: dense without",
     "device: kan without",
     "device: many rows",
+    "device: many outputs",
+    "device: whole tiles",
 ];
 
 /// What the forms are called before a check's name.

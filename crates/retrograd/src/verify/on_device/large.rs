@@ -23,7 +23,12 @@ pub(super) fn all() -> Vec<DeviceCheck> {
         let (case, loss) = paired("150 pairs of nodes", spec, 150)?;
         Ok((case, loss, Vec::new()))
     });
-    networks.chain(graphs).chain([pairs]).collect()
+    let whole = check("128 pairs of nodes", || {
+        let spec = r#"{"features":4,"layers":[{"kind":"gcn","out":4},{"kind":"pair_dot"}]}"#;
+        let (case, loss) = paired("128 pairs of nodes", spec, 128)?;
+        Ok((case, loss, Vec::new()))
+    });
+    networks.chain(graphs).chain([pairs, whole]).collect()
 }
 
 fn check<M: Model + 'static>(
@@ -64,6 +69,44 @@ const NETWORKS: &[Shaped] = &[
         r#"[{"kind":"kan","out":4,"grid":3,"degree":2,"range":[-2,2],"bias":true}]"#,
         600,
     ),
+    // As many as tiles, pieces and workgroups hold, and more than one of each.
+    (
+        "whole tiles, dense",
+        &[64],
+        r#"[{"kind":"dense","out":128},{"kind":"dense","out":64}]"#,
+        128,
+    ),
+    (
+        "whole tiles, dense of three pieces",
+        &[32],
+        r#"[{"kind":"tanh"},{"kind":"dense","out":64}]"#,
+        576,
+    ),
+    (
+        "whole tiles, kan",
+        &[16],
+        r#"[{"kind":"tanh"},{"kind":"kan","out":64,"grid":4,"degree":3,"range":[-2,2],"bias":true}]"#,
+        128,
+    ),
+    (
+        "whole tiles, conv2d",
+        &[8, 16, 32],
+        r#"[{"kind":"tanh"},{"kind":"conv2d","out":16,"kernel":3,"padding":1}]"#,
+        2,
+    ),
+    (
+        "whole workgroups, elementwise",
+        &[2, 8, 8],
+        r#"[{"kind":"gelu"},{"kind":"add","with":-1},{"kind":"concat","with":0},{"kind":"max_pool2d","kernel":2},{"kind":"dropout","p":0.2},{"kind":"upsample","scale":2},{"kind":"group_norm","groups":2}]"#,
+        2,
+    ),
+    // Sixteen inputs share a workgroup of 32 features.
+    (
+        "many rows, kan of few features",
+        &[17],
+        r#"[{"kind":"tanh"},{"kind":"kan","out":4,"grid":1,"degree":1,"base":"none","range":[-2,2]}]"#,
+        300,
+    ),
     (
         "many positions, conv_transpose2d",
         &[2, 24, 24],
@@ -90,6 +133,11 @@ const GRAPHS: &[(&str, &str, usize)] = &[
         "weighted edges of 150 nodes",
         r#"{"features":3,"edge_weight":true,"layers":[{"kind":"gcn","out":4}]}"#,
         150,
+    ),
+    (
+        "weighted edges of 128 nodes",
+        r#"{"features":4,"edge_weight":true,"layers":[{"kind":"gcn","out":4}]}"#,
+        125,
     ),
     (
         "gin of 4,200 nodes",

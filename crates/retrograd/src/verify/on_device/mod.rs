@@ -77,13 +77,20 @@ pub fn beside_models(half: bool) -> Vec<DeviceCheck> {
     all.extend(native::all(half));
     all.extend(routines::all(half));
     all.extend(forms::all());
+    all.extend(cases::folded_models(plain_models()));
     all
 }
 
-fn models(half: bool) -> Vec<DeviceCheck> {
-    let mut all: Vec<DeviceCheck> = (built_in().into_iter())
+/// The built-in models in f32.
+fn plain_models() -> Vec<DeviceCheck> {
+    let models = built_in().into_iter();
+    models
         .map(|model| DeviceCheck::of_model(model, false))
-        .collect();
+        .collect()
+}
+
+fn models(half: bool) -> Vec<DeviceCheck> {
+    let mut all = plain_models();
     if half {
         // The gradient of an automaton's state exceeds 16 bits at the first loss scale, and only those of
         // the parameters make the scale smaller.

@@ -23,6 +23,7 @@ pub(super) fn all(half: bool) -> Vec<DeviceCheck> {
         check("gradients that are accumulated", false, accumulated),
         check("updates as gradients are complete", false, fused),
         check("the norm of many parameters", false, long_norm),
+        check("the loss of many rows", false, long_loss),
     ];
     if half {
         all.push(check("adam with steps left out", true, left_out));
@@ -57,7 +58,6 @@ fn priced() -> Result<Made<LogicCa>> {
 fn accumulated(gpu: &Arc<Gpu>, name: &str) -> Result<Vec<Row>> {
     const BATCHES: usize = 4;
     const RATE: f32 = 0.25;
-    // 5,100 outputs: more pieces of the loss than a workgroup has lanes.
     const ROWS: usize = 300;
     let network = network(r#"[{"kind":"dense","out":17}]"#, &[6])?;
     let start = numbers(network.layout().len(), 0.3);
@@ -99,7 +99,7 @@ fn accumulated(gpu: &Arc<Gpu>, name: &str) -> Result<Vec<Row>> {
     // Four sums and a step, half a unit each.
     let unit = f64::from(f32::EPSILON);
     let bound = |i: usize| 6.0 * unit * size[i];
-    // 80 pieces, two sums for every lane and a tree of 64.
+    // Pieces of 1,024, which are trees of runs, and sums of those.
     let of_loss = |_| 16.0 * unit * mean;
     Ok(vec![
         row(name, "parameters", &params, &right, bound),
@@ -127,12 +127,32 @@ fn left_out(gpu: &Arc<Gpu>, name: &str) -> Result<Vec<Row>> {
         ..Default::default()
     };
     let rate = 0.01;
+    // Keeps the device busy, so that nothing is known of the steps that follow when they are sent.
+    let busy = {
+        let wide = network_of_width()?;
+        let params = numbers(wide.layout().len(), 0.1);
+        move || -> Result<()> {
+            let mut on_gpu = GpuNetwork::new(gpu, &wide, &params)?;
+            let mut sgd = GpuOptimizer::new(&on_gpu, OptimizerSpec::sgd(0.0))?;
+            let (x, target) = (
+                numbers(512 * 256, 0.0),
+                Target::values(numbers(512 * 256, 1.7)),
+            );
+            for _ in 0..2 {
+                on_gpu.train_step_gpu_native(&x, &target, Loss::Mse, &mut sgd)?;
+            }
+            Ok(())
+        }
+    };
     let run = |waits: bool| -> Result<(Vec<f32>, Vec<f32>, usize)> {
         let mut on_gpu = GpuNetwork::mixed(gpu, &network, &start, spec)?;
         let mut adam = GpuOptimizer::new(&on_gpu, OptimizerSpec::adam(rate))?;
         let mut on_cpu = Optimizer::new(OptimizerSpec::adam(rate), start.len());
         let mut params = start.clone();
         let mut overflows = 0;
+        if !waits {
+            busy()?;
+        }
         for _ in 0..STEPS {
             let loss = Loss::Mse;
             on_gpu.train_step_gpu_native_with_options(&x, &target, loss, &mut adam, &options)?;
@@ -183,6 +203,14 @@ fn left_out(gpu: &Arc<Gpu>, name: &str) -> Result<Vec<Row>> {
     ])
 }
 
+/// Some 70 million products forward.
+fn network_of_width() -> Result<crate::network::Network> {
+    network(
+        r#"[{"kind":"dense","out":256},{"kind":"dense","out":256}]"#,
+        &[256],
+    )
+}
+
 /// Every tensor updated once its gradient is complete: the bits of all at the end. Tensors begin and end
 /// between the fours that kernels read, and one has more than a workgroup's parameters.
 fn fused(gpu: &Arc<Gpu>, name: &str) -> Result<Vec<Row>> {
@@ -214,6 +242,46 @@ fn fused(gpu: &Arc<Gpu>, name: &str) -> Result<Vec<Row>> {
         row(name, "parameters", &params, &right, |_| 0.0),
         row(name, "losses", &losses, &right_losses, |_| 0.0),
     ])
+}
+
+/// The loss of 4,300 rows comes in 68 pieces of 64: more than a workgroup has lanes. Of a step, and of one whose
+/// batch comes in two parts.
+fn long_loss(gpu: &Arc<Gpu>, name: &str) -> Result<Vec<Row>> {
+    const ROWS: usize = 4300;
+    const CLASSES: usize = 3;
+    let network = network(r#"[{"kind":"dense","out":3}]"#, &[2])?;
+    let start = numbers(network.layout().len(), 0.3);
+    let x = numbers(ROWS * 2, 0.0);
+    let classes = (0..ROWS).map(|i| ((i * i) % CLASSES) as u32).collect();
+    let target = Target::classes(classes);
+    let cpu: f64 = {
+        let [x, params]: [Vec<f64>; 2] = [cast(&x), cast(&start)];
+        let mut tape = Default::default();
+        let pass = crate::Pass::training(Key::new(0)).reference();
+        network.compute_forward(&params, &x, &pass, &mut tape);
+        let y = network.output(&tape);
+        Loss::CrossEntropy.compute(y, &target.cast(), None)
+    };
+    let mut rows = Vec::new();
+    for parts in [1, 2] {
+        let mut on_gpu = GpuNetwork::new(gpu, &network, &start)?;
+        let mut sgd = GpuOptimizer::new(&on_gpu, OptimizerSpec::sgd(0.25))?;
+        for index in 0..parts {
+            let options = GpuTrainOptions {
+                micro: MicroBatch { index, of: parts },
+                ..Default::default()
+            };
+            let loss = Loss::CrossEntropy;
+            on_gpu.train_step_gpu_native_with_options(&x, &target, loss, &mut sgd, &options)?;
+        }
+        let losses: Vec<f64> = on_gpu.finish()?.iter().map(|l| l.loss).collect();
+        // A row's loss is a logarithm by WGSL's word, 2^-21, and some 30 roundings of numbers below 4; of sums a lane
+        // adds two, trees 64 twice.
+        let unit = f64::from(f32::EPSILON);
+        let bound = |_| 1.0 / 2_097_152.0 + 64.0 * unit * (1.0 + cpu);
+        rows.push(row(name, &format!("in {parts}"), &losses, &[cpu], bound));
+    }
+    Ok(rows)
 }
 
 /// 69 pieces of 4,096 numbers: more than a workgroup has lanes. A step that the norm cuts short is the norm.
