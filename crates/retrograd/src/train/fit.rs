@@ -358,7 +358,9 @@ impl<'a, T: Task> Fit<'a, T> {
         if self.has_learned(epoch)? || self.no_better_since(epoch) {
             return Ok(true);
         }
-        self.round_or_restart(epoch, per_epoch, total)?;
+        if !self.round_if_due(epoch)? {
+            self.restart_if_hopeless(per_epoch, total)?;
+        }
         Ok(false)
     }
 

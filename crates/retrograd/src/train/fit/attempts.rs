@@ -63,26 +63,20 @@ impl<T: Task> Fit<'_, T> {
         Ok(())
     }
 
-    /// Whether something is left to learn: not all is right yet, or it is and what it is for is not done.
+    /// Whether something is left to learn after an evaluation: not all was right, or all was for long enough and what the
+    /// model is for beside was not confirmed.
     fn is_unsure(&self) -> bool {
         let perfect = self.progress.perfect;
-        perfect == 0
-            || self
-                .spec
-                .stop_when_learned
-                .is_some_and(|enough| perfect >= enough)
+        let enough = self.spec.stop_when_learned;
+        perfect == 0 || enough.is_some_and(|enough| perfect >= enough)
     }
 
-    /// Looks for an exact model near the soft one where it is time to, or where the attempt is about to be given
-    /// up; says whether there was one. It is evaluated from the next epoch on, as any other.
-    fn round_if_due(&mut self, epoch: u64, per_epoch: u64, last: bool) -> Result<bool> {
-        let spent = (self.progress.step - self.progress.attempt_step) / per_epoch;
-        let due = |every| last || is_turn(spent, every);
-        let (true, true, Some(record)) = (
-            self.spec.round_every.is_some_and(due),
-            self.is_unsure(),
-            self.records.last(),
-        ) else {
+    /// Looks for an exact model near the soft one; says whether there was one. It is evaluated from
+    /// the next epoch on, as any other.
+    pub(super) fn round_if_due(&mut self, epoch: u64) -> Result<bool> {
+        let due = self.spec.round_every;
+        let due = due.is_some_and(|every| epoch.is_multiple_of(every));
+        let (true, Some(record)) = (due && self.is_unsure(), self.records.last()) else {
             return Ok(false);
         };
         let loss = record.train_loss;
@@ -96,10 +90,10 @@ impl<T: Task> Fit<'_, T> {
         Ok(found)
     }
 
-    /// Whether this attempt has had its epochs and there are some left for another one.
-    fn is_hopeless(&self, per_epoch: u64, total: u64) -> bool {
-        let (Some(_), Some(after)) = (self.spec.attempts(), self.spec.restart_after) else {
-            return false;
+    /// Begins the next attempt where this one has had its epochs and there are some left.
+    pub(super) fn restart_if_hopeless(&mut self, per_epoch: u64, total: u64) -> Result<()> {
+        let (Some(attempts), Some(after)) = (self.spec.attempts(), self.spec.restart_after) else {
+            return Ok(());
         };
         let step = self.progress.step;
         let spent = step - self.progress.attempt_step;
@@ -107,32 +101,15 @@ impl<T: Task> Fit<'_, T> {
         // What has been right so far is first seen through, and what is nearly so gets half as long again.
         let loss = self.records.last().map_or(f64::NAN, |r| r.train_loss);
         let nearly = spent < after.saturating_add(after / 2) && self.task.hopeful(loss);
-        spent >= after && step < total && self.is_unsure() && !nearly
-    }
-
-    /// After an evaluation that left something to learn: looks for an exact model, and begins the next attempt where
-    /// this one is over.
-    pub(super) fn round_or_restart(
-        &mut self,
-        epoch: u64,
-        per_epoch: u64,
-        total: u64,
-    ) -> Result<()> {
-        let hopeless = self.is_hopeless(per_epoch, total);
-        if !self.round_if_due(epoch, per_epoch, hopeless)? && hopeless {
-            self.restart(per_epoch)?;
+        if spent < after || step >= total || !self.is_unsure() || nearly {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// Begins the next attempt.
-    fn restart(&mut self, per_epoch: u64) -> Result<()> {
         let progress = &mut self.progress;
         progress.restarts += 1;
-        progress.attempt_step = progress.step;
+        progress.attempt_step = step;
         progress.perfect = 0;
         progress.rounded = false;
-        let (attempt, step) = (progress.restarts, progress.step);
+        let attempt = progress.restarts;
         let stepper = &mut self.stepper;
         stepper.params = self.task.begin_again(self.spec.seed, attempt)?;
         stepper.optimizer = Optimizer::new(self.spec.optimizer, stepper.params.len());
@@ -141,29 +118,9 @@ impl<T: Task> Fit<'_, T> {
         self.restart_accelerator()?;
         self.observer.event(Event::Restarted {
             attempt: attempt + 1,
-            attempts: self.spec.attempts().unwrap_or(attempt + 1),
+            attempts,
             epoch: step / per_epoch,
         });
         Ok(())
-    }
-}
-
-/// Whether an exact model is looked for after so many epochs of an attempt: after 1, 2, … 8, 10, 12, 14, 16, 20, 24,
-/// 28, 32, 40 … times those that are asked for. The longer nothing was found, the less has changed since.
-fn is_turn(epochs: u64, every: u64) -> bool {
-    let times = epochs / every;
-    epochs.is_multiple_of(every) && times > 0 && times >> times.trailing_zeros() < 8
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_turn;
-
-    #[test]
-    fn turns_come_ever_more_rarely() {
-        let turns: Vec<u64> = (0..300).filter(|&epochs| is_turn(epochs, 5)).collect();
-        let first = [5, 10, 15, 20, 25, 30, 35, 40];
-        let later = [50, 60, 70, 80, 100, 120, 140, 160, 200, 240, 280];
-        assert_eq!(turns, [&first[..], &later].concat());
     }
 }
