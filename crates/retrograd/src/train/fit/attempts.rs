@@ -63,12 +63,20 @@ impl<T: Task> Fit<'_, T> {
         Ok(())
     }
 
+    /// Whether something is left to learn after an evaluation: not all was right, or all was for long enough and what the
+    /// model is for beside was not confirmed.
+    fn is_unsure(&self) -> bool {
+        let perfect = self.progress.perfect;
+        let enough = self.spec.stop_when_learned;
+        perfect == 0 || enough.is_some_and(|enough| perfect >= enough)
+    }
+
     /// Looks for an exact model near the soft one; says whether there was one. It is evaluated from
     /// the next epoch on, as any other.
     pub(super) fn round_if_due(&mut self, epoch: u64) -> Result<bool> {
         let due = self.spec.round_every;
         let due = due.is_some_and(|every| epoch.is_multiple_of(every));
-        let (true, 0, Some(record)) = (due, self.progress.perfect, self.records.last()) else {
+        let (true, Some(record)) = (due && self.is_unsure(), self.records.last()) else {
             return Ok(false);
         };
         let loss = record.train_loss;
@@ -93,7 +101,7 @@ impl<T: Task> Fit<'_, T> {
         // What has been right so far is first seen through, and what is nearly so gets half as long again.
         let loss = self.records.last().map_or(f64::NAN, |r| r.train_loss);
         let nearly = spent < after.saturating_add(after / 2) && self.task.hopeful(loss);
-        if spent < after || step >= total || self.progress.perfect > 0 || nearly {
+        if spent < after || step >= total || !self.is_unsure() || nearly {
             return Ok(());
         }
         let progress = &mut self.progress;

@@ -141,7 +141,7 @@ impl Task for Scripted {
 }
 
 /// What is run: settings, and which epochs are right.
-const ATTEMPTS: [(&str, &str, Script); 3] = [
+const ATTEMPTS: [(&str, &str, Script); 4] = [
     (
         "attempts, none learns",
         "epochs = 11\nrestart_after = 3\nstop_when_learned = 2",
@@ -153,13 +153,24 @@ const ATTEMPTS: [(&str, &str, Script); 3] = [
         },
     ),
     (
-        // Epoch 3 is right, so that attempt 1 goes on to epoch 4; the second learns in epochs 7 and 8, which is not
-        // confirmed, and in 9.
+        // Epoch 3 is right, so that attempt 1 goes on to epoch 4; the second learns in epochs 5 and 6, which is not
+        // confirmed, and in 7.
         "attempts, the second learns",
         "epochs = 20\nrestart_after = 3\nstop_when_learned = 2\nevaluate_every = 1\naccumulate = 2",
         Script {
-            right: |epoch| matches!(epoch, 3 | 7..),
-            confirmed: |epoch| epoch > 8,
+            right: |epoch| matches!(epoch, 3 | 5..),
+            confirmed: |epoch| epoch > 6,
+            hopeful: false,
+            seed,
+        },
+    ),
+    (
+        // Right from its second epoch on, and never confirmed: given up after three epochs as any other.
+        "attempts, never confirmed",
+        "epochs = 8\nrestart_after = 3\nstop_when_learned = 2",
+        Script {
+            right: |epoch| epoch % 3 != 1,
+            confirmed: |_| false,
             hopeful: false,
             seed,
         },

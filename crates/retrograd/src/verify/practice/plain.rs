@@ -234,7 +234,8 @@ impl Plain<'_> {
             if enough && (script.confirmed)(epoch + 1) {
                 break;
             }
-            // A start that is about to learn has half as many steps again.
+            // A start that is about to learn has half as many steps again, and what is right and not confirmed no more
+            // than what is wrong.
             let spent = (epoch + 1 - begun) * per_epoch;
             let most = each * per_epoch;
             let most = if script.hopeful {
@@ -242,7 +243,7 @@ impl Plain<'_> {
             } else {
                 most
             };
-            if spent >= most && right == 0 && epoch + 1 < spec.epochs {
+            if spent >= most && (right == 0 || enough) && epoch + 1 < spec.epochs {
                 params = cast(&self.network.init((script.seed)(spec.seed, attempt)));
                 optimizer = Optimizer::new(spec.optimizer, params.len());
                 (update, begun, attempt) = (0, epoch + 1, attempt + 1);
