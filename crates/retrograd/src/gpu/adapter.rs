@@ -84,7 +84,7 @@ impl Gpu {
     }
 
     /// From here on adapters are those of this instance, and not the system's: for a program that has an
-    /// instance already, or a backend of its own ([`wgpu::Instance::from_custom`]), as the playground has for
+    /// instance already, or a backend of its own (`wgpu::Instance::from_custom`), as the playground has for
     /// the browser's WebGPU. Devices that are open stay as they are.
     pub fn take_adapters_of(instance: wgpu::Instance) {
         *GIVEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(instance);
