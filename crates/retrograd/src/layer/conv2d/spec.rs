@@ -221,7 +221,8 @@ fn reaching() -> Stretch {
     let block = |name| cut(super::blocks::CUTS, name);
     // Place by place from a kernel of 23 × 23 on, and from where a tile of 2 × 8 sees 42 × 48 pixels.
     Stretch::network("conv2d, reaching far", |n| SizedNetwork {
-        input: vec![2, 5, 7],
+        // Wide enough for pixels that are a dilation apart: else all places but the middle one see the border alone.
+        input: vec![2, 5, n[0] + 6],
         layers: format!(
             r#"[{{"kind":"conv2d","out":3,"kernel":{},"padding":{}}},{{"kind":"tanh"}},
                 {{"kind":"conv2d","out":2,"kernel":3,"dilation":{},"padding":{}}}]"#,
